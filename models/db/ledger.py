@@ -1,0 +1,72 @@
+"""A token event as a row and back, exactly: what is searched has columns, the rest is one compact blob."""
+
+import zlib
+from typing import Any
+
+import orjson
+
+from models.db.runs import Token
+from models.events import Candidate, Event, Others, TokenPicked
+
+
+def token_row(event: Event) -> dict[str, Any]:
+    """The column values of `models.db.runs.Token` for a token event."""
+    token = event.payload
+    if not isinstance(token, TokenPicked):
+        raise TypeError(f"event {event.seq} of run {event.run_id} is no token event")
+    return {
+        "run_id": event.run_id,
+        "position": token.position,
+        "seq": event.seq,
+        "attempt": event.attempt,
+        "token_id": token.token_id,
+        "piece": token.piece,
+        "token_bytes": token.token_bytes,
+        "text": token.text,
+        "is_visible": token.visible,
+        "is_withheld": token.withheld,
+        "raw_logprob": token.raw_logprob,
+        "logprob": token.logprob,
+        "rank": token.rank,
+        "entropy": token.entropy,
+        "elapsed_ms": token.elapsed_ms,
+        "ledger": _pack(token),
+    }
+
+
+def token_event(row: Token) -> Event:
+    """The inverse of `token_row`."""
+    rank_processed, entropy_processed, kept, removed_mass, others, candidates = orjson.loads(
+        zlib.decompress(row.ledger)
+    )
+    token = TokenPicked(
+        position=row.position,
+        token_id=row.token_id,
+        piece=row.piece,
+        token_bytes=row.token_bytes,
+        text=row.text,
+        visible=row.is_visible,
+        withheld=row.is_withheld,
+        raw_logprob=row.raw_logprob,
+        logprob=row.logprob,
+        rank=row.rank,
+        rank_processed=rank_processed,
+        entropy=row.entropy,
+        entropy_processed=entropy_processed,
+        kept=kept,
+        removed_mass=removed_mass,
+        candidates=tuple(Candidate(*values) for values in candidates),
+        others=Others(*others),
+        elapsed_ms=row.elapsed_ms,
+    )
+    return Event(row.run_id, row.attempt, row.seq, token)
+
+
+def _pack(token: TokenPicked) -> bytes:
+    # Candidates as arrays in the order of Candidate's fields: names repeated a hundred times would double the blob.
+    candidates = [
+        [c.token_id, c.piece, c.raw_logprob, c.logprob, c.removed_by, c.penalty, c.noise] for c in token.candidates
+    ]
+    others = [token.others.raw, token.others.processed]
+    values = [token.rank_processed, token.entropy_processed, token.kept, token.removed_mass, others, candidates]
+    return zlib.compress(orjson.dumps(values), 6)

@@ -1,0 +1,287 @@
+"""What a run tells the world while it lives: frozen values, one encoder, one decoder.
+
+The events of a run are numbered by `seq` from 0 without a gap: one `Started`, one `Prefilled`, a `TokenPicked` for every
+generated token, a `Resumed` for every later attempt, and exactly one `Ended` at the end.
+
+Laws that readers may rely on:
+
+- the `text` of the tokens, joined, plus `Ended.tail` is the run's text, and a text that was sent is never taken back;
+- log-probabilities are natural logs rounded to 6 decimals at their source, so stream, table, page and JSON hold the
+  same number; a removed token has none (`None`) and names the stage that removed it;
+- the JSON is strict: no NaN, no Infinity.
+"""
+
+import base64
+import dataclasses
+import functools
+import types
+import typing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+
+class Status(StrEnum):
+    """Where a run is in its life."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in (Status.QUEUED, Status.RUNNING)
+
+
+class StopReason(StrEnum):
+    """Why a run ended: the closed list, in the order in which the reasons are tried at each step."""
+
+    EOS = "eos"
+    STOP_TOKEN = "stop_token"
+    STOP_STRING = "stop_string"
+    CONSTRAINT_COMPLETE = "constraint_complete"
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_FULL = "context_full"
+    CANCELLED = "cancelled"
+    TIME_LIMIT = "time_limit"
+    WORKER_LOST = "worker_lost"
+    ERROR_NUMERICAL = "error:numerical"
+    ERROR_OUT_OF_MEMORY = "error:out_of_memory"
+    ERROR_CHECKPOINT = "error:checkpoint"
+    ERROR_INTERNAL = "error:internal"
+
+    @property
+    def status(self) -> Status:
+        """The terminal state that goes with this reason."""
+        if self is StopReason.CANCELLED:
+            return Status.CANCELLED
+        if self is StopReason.WORKER_LOST or self.value.startswith("error:"):
+            return Status.FAILED
+        return Status.FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One token that could have been picked at a position."""
+
+    token_id: int
+    piece: str  # the token alone, for display; the exact bytes belong to the vocabulary
+    raw_logprob: float | None  # None only where the checkpoint itself gave minus infinity
+    logprob: float | None  # processed; None when removed
+    removed_by: str | None  # the stage that removed it
+    penalty: float  # change of its logit by bias and penalties, before temperature; 0 when untouched
+    noise: float | None  # G(seed, position, token id); None where nothing is drawn (greedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The probability mass of every token that is not among the candidates, so that shown masses sum to 1."""
+
+    raw: float
+    processed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has claimed the run."""
+
+    checkpoint: str
+    device: str
+    dtype: str
+    prompt_token_ids: tuple[int, ...]
+    queue_ms: float
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is in the KV cache."""
+
+    num_prompt_tokens: int
+    num_computed: int  # positions computed by this run's own prefill passes
+    num_passes: int
+    prefill_ms: float
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPicked:
+    """One generated token with everything that is shown for it."""
+
+    position: int  # 0 for the first generated token
+    token_id: int
+    piece: str  # text that the detokenizer released for this token; "" while a character is incomplete
+    token_bytes: bytes  # the token's own bytes, exact
+    text: str  # the part of `piece` that belongs to the run's text
+    visible: bool  # False for an end token, and for a token withheld by a stop string
+    withheld: bool  # True when a stop string cut this token away, wholly
+    raw_logprob: float
+    logprob: float
+    rank: int  # 1-based among raw log-probabilities; ties share the better rank
+    rank_processed: int
+    entropy: float  # nats, raw distribution
+    entropy_processed: float  # nats, processed distribution
+    kept: dict[str, int]  # truncating stage -> tokens kept after it
+    removed_mass: dict[str, float]  # truncating stage -> raw probability it removed
+    candidates: tuple[Candidate, ...]  # by raw log-probability, best first
+    others: Others
+    elapsed_ms: float  # since the attempt began its prefill; engine clock
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A later attempt goes on from the saved tokens."""
+
+    from_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """How close a stop string came to matching."""
+
+    stop: str
+    num_matched: int  # characters of `stop` that the text ended with at its best
+    position: int | None  # token at which that happened
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecord:
+    """The one reason why a run ended, and the evidence."""
+
+    reason: StopReason
+    matched: str | None = None  # the stop string
+    token_id: int | None = None  # the end or stop token
+    span: tuple[int, int] | None = None  # the match's characters in the text as it would be without the cut
+    withheld: int = 0  # tokens that are not in the text, wholly, because of the match
+    also: tuple[StopReason, ...] = ()  # other reasons that were true at the same step
+    misses: tuple[NearMiss, ...] = ()
+    message: str | None = None  # for errors: the sentence for the person
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations in milliseconds. `None` where the run ended before there was such a thing."""
+
+    queue_ms: float | None = None  # submit to claim
+    load_ms: float | None = None  # time this run waited for a checkpoint to load
+    prefill_ms: float | None = None
+    decode_ms: float | None = None  # first token to last token
+    ttft_ms: float | None = None  # submit to first token published
+    tokens_per_s: float | None = None  # decode only: (tokens - 1) / decode time
+    itl_ms: dict[str, float] | None = None  # inter-token latency: p50, p95, p99
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Forward passes that this run took part in."""
+
+    prefill: int = 0
+    decode: int = 0
+    prompt_tokens_computed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last event of a run."""
+
+    status: Status
+    stop: StopRecord
+    tail: str  # text after the last token's: U+FFFD for bytes that never became a character
+    num_tokens: int
+    passes: Passes
+    kv_positions: int
+    kv_bytes: int
+    timing: Timing = field(default_factory=Timing)
+
+
+Payload = Started | Prefilled | TokenPicked | Resumed | Ended
+
+EVENT_TYPES: Final[dict[str, type[Any]]] = {
+    "started": Started,
+    "prefilled": Prefilled,
+    "token": TokenPicked,
+    "resumed": Resumed,
+    "ended": Ended,
+}
+_TYPE_NAMES: Final = {cls: name for name, cls in EVENT_TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A payload with its place in the run's history."""
+
+    run_id: str
+    attempt: int
+    seq: int
+    payload: Payload
+
+    @property
+    def type(self) -> str:
+        return _TYPE_NAMES[type(self.payload)]
+
+    def encode(self) -> bytes:
+        """Strict JSON, UTF-8. Raises TypeError for a value that JSON cannot hold."""
+        return orjson.dumps(
+            {
+                "run_id": self.run_id,
+                "attempt": self.attempt,
+                "seq": self.seq,
+                "type": self.type,
+                "payload": to_json(self.payload),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes | str) -> "Event":
+        """The inverse of `encode`; unknown fields of a newer writer are ignored."""
+        values = orjson.loads(data)
+        payload = from_json(EVENT_TYPES[values["type"]], values["payload"])
+        return cls(values["run_id"], values["attempt"], values["seq"], payload)
+
+
+def to_json(value: Any) -> Any:
+    """A payload (or any value of this module) as plain JSON values; bytes become base64 text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    return value
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """Build a value of type `kind` (a dataclass of this module or one of its field types) from plain JSON values."""
+    if value is None:
+        return None
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        (kind,) = [k for k in typing.get_args(kind) if k is not type(None)]
+        return from_json(kind, value)
+    if origin is tuple:
+        args = typing.get_args(kind)
+        kinds = [args[0]] * len(value) if args[-1] is Ellipsis else args
+        return tuple(from_json(k, v) for k, v in zip(kinds, value, strict=True))
+    if origin is dict:
+        return dict(value)
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name in hints})
+    if kind is bytes:
+        return base64.b64decode(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value)
+    return value
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)

@@ -1,0 +1,48 @@
+"""The names by which the processes find each other: task, queues, Redis keys.
+
+Every name that two processes must agree on is here and nowhere else.
+"""
+
+from typing import Final
+
+GENERATE_TASK: Final = "decodelab.generate"
+
+# Redis: who is alive. The sorted set holds worker ids by expiry (Redis seconds); each worker's own key has a TTL.
+WORKERS_KEY: Final = "decodelab:workers"
+PRESENCE_TTL_S: Final = 15
+PRESENCE_EVERY_S: Final = 5
+
+# Redis: cancel hints, one run id a message. The database row is the truth; the hint only makes it quick.
+CANCEL_CHANNEL: Final = "decodelab:cancel"
+
+# Redis: how long a run's stream stays after its end. While a run is active the stream has the longer TTL.
+STREAM_TTL_AFTER_END_S: Final = 3600
+STREAM_TTL_ACTIVE_S: Final = 24 * 3600
+
+# Redis: how long a tokenizer stays published without a worker that renews it.
+TOKENIZER_TTL_S: Final = 24 * 3600
+
+
+def queue_for(checkpoint: str) -> str:
+    """The Celery queue that workers serving `checkpoint` consume."""
+    return f"generate.{checkpoint}"
+
+
+def stream_key(run_id: str) -> str:
+    """The Redis stream with a run's events. The entry with id `{seq + 1}-0` is event `seq`."""
+    return f"decodelab:run:{run_id}:events"
+
+
+def attempt_key(run_id: str) -> str:
+    """The highest attempt that has published to the run's stream; older attempts are fenced off by it."""
+    return f"decodelab:run:{run_id}:attempt"
+
+
+def worker_key(worker_id: str) -> str:
+    """The JSON of one live worker's `models.presence.WorkerPresence`."""
+    return f"decodelab:worker:{worker_id}"
+
+
+def tokenizer_key(digest: str) -> str:
+    """The gzipped `tokenizer.json` with this SHA-256, so that the page can count tokens without a network."""
+    return f"decodelab:tokenizer:{digest}"

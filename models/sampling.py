@@ -1,0 +1,223 @@
+"""Every control of a run, its neutral value and its bounds: SEMANTICS 2 and 4 as one frozen value.
+
+A `Settings` that exists is valid by itself. What depends on a checkpoint (ids inside the vocabulary) is checked by
+`Settings.check_vocabulary`. Nothing is clamped, nothing unknown is accepted.
+"""
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from models.errors import SettingError
+
+MAX_STOP_STRINGS: Final = 16
+MAX_STOP_STRING_CHARACTERS: Final = 256
+MAX_BIASES: Final = 300
+MAX_ALTERNATIVES: Final = 100
+MAX_NEW_TOKENS: Final = 1_000_000
+MAX_SEED: Final = 2**64 - 1
+
+
+class Stage(StrEnum):
+    """The stages that turn raw into processed log-probabilities, in their default order."""
+
+    BIAS = "bias"
+    REPETITION = "repetition"
+    PRESENCE_FREQUENCY = "presence_frequency"
+    NO_REPEAT_NGRAM = "no_repeat_ngram"
+    MIN_TOKENS = "min_tokens"
+    TEMPERATURE = "temperature"
+    TOP_K = "top_k"
+    TOP_P = "top_p"
+    MIN_P = "min_p"
+    TYPICAL = "typical"
+
+
+DEFAULT_ORDER: Final = tuple(Stage)
+
+
+class Scope(StrEnum):
+    """Which tokens a penalty counts."""
+
+    ALL = "all"  # prompt and output
+    OUTPUT = "output"
+
+
+_TokenId = Annotated[int, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """The effective settings of one run, complete: every field has its value, neutral or not.
+
+    The neutral value of each control is its default here, except `max_tokens`, which is a budget and not a control.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    temperature: float = Field(1.0, ge=0, le=100)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    typical_p: float = Field(1.0, gt=0, le=1)
+    repetition_penalty: float = Field(1.0, gt=0)
+    repetition_scope: Scope = Scope.ALL
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    presence_frequency_scope: Scope = Scope.OUTPUT
+    no_repeat_ngram_size: int = Field(0, ge=0)
+    logit_bias: dict[_TokenId, float] = Field(default_factory=dict, max_length=MAX_BIASES)
+    banned: tuple[_TokenId | str, ...] = Field((), max_length=MAX_BIASES)
+    order: tuple[Stage, ...] = DEFAULT_ORDER
+    min_tokens: int = Field(0, ge=0)
+    max_tokens: int = Field(128, ge=0, le=MAX_NEW_TOKENS)
+    stop: tuple[str, ...] = Field((), max_length=MAX_STOP_STRINGS)
+    include_stop: bool = False
+    stop_token_ids: tuple[_TokenId, ...] = Field((), max_length=MAX_BIASES)
+    ignore_eos: bool = False
+    alternatives: int = Field(20, ge=0, le=MAX_ALTERNATIVES)
+    parse_special: bool = False
+    seed: int | None = Field(None, ge=0, le=MAX_SEED)
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _ids_from_json_keys(cls, value: Any) -> Any:
+        """JSON objects have string keys: `{"42": -1.5}` names token 42."""
+        if not isinstance(value, dict):
+            return value
+        return {int(k) if isinstance(k, str) and k.isascii() and k.isdigit() else k: v for k, v in value.items()}
+
+    @field_validator("banned", "stop", "stop_token_ids", mode="before")
+    @classmethod
+    def _tuple_from_json_array(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("repetition_scope", "presence_frequency_scope", mode="before")
+    @classmethod
+    def _scope_from_text(cls, value: Any) -> Any:
+        return Scope(value) if isinstance(value, str) and value in set(Scope) else value
+
+    @field_validator("order", mode="before")
+    @classmethod
+    def _stages_from_text(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(Stage(v) if isinstance(v, str) and v in set(Stage) else v for v in value)
+        return value
+
+    @field_validator("stop")
+    @classmethod
+    def _check_stop_strings(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if not text:
+                raise ValueError("a stop string is empty; remove it")
+            if len(text) > MAX_STOP_STRING_CHARACTERS:
+                raise ValueError(
+                    f"a stop string has {len(text)} characters; at most {MAX_STOP_STRING_CHARACTERS} are allowed"
+                )
+            _refuse_surrogates(text)
+        return value
+
+    @field_validator("banned")
+    @classmethod
+    def _check_banned(cls, value: tuple[int | str, ...]) -> tuple[int | str, ...]:
+        for item in value:
+            if isinstance(item, str):
+                if not item:
+                    raise ValueError("a banned string is empty; remove it")
+                _refuse_surrogates(item)
+        return value
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if sorted(self.order) != sorted(DEFAULT_ORDER):
+            raise ValueError(f"order must name each of {', '.join(DEFAULT_ORDER)} exactly once")
+        return self
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> Self:
+        """Build settings from plain JSON values; missing fields are neutral.
+
+        Raises SettingError naming the field, the value and the bound, for the first field that is wrong.
+        """
+        if not isinstance(values, dict):
+            raise SettingError(f"settings must be an object of field: value, not {_show(values)}", field="settings")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as exc:
+            raise _setting_error(exc) from exc
+
+    @classmethod
+    def parse_json(cls, text: str) -> Self:
+        """Like `parse`, from the text of a JSON object. NaN and Infinity are refused as JSON refuses them."""
+        try:
+            values = json.loads(text, parse_constant=_refuse_constant)
+        except ValueError as exc:
+            raise SettingError(f"settings are not valid JSON: {exc}", field="settings") from exc
+        return cls.parse(values)
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A validated copy with some fields changed. Raises SettingError."""
+        return self.parse({**self.as_dict(), **changes})
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values. `parse(as_dict())` gives an equal value."""
+        return self.model_dump(mode="json")
+
+    def changed(self) -> dict[str, Any]:
+        """The fields that are not at their default, as plain JSON values, without the seed."""
+        neutral = NEUTRAL.as_dict()
+        return {k: v for k, v in self.as_dict().items() if k != "seed" and v != neutral[k]}
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raise SettingError for a token id that the checkpoint's vocabulary of `vocab_size` ids does not have."""
+        named = {
+            "logit_bias": self.logit_bias,
+            "banned": [i for i in self.banned if isinstance(i, int)],
+            "stop_token_ids": self.stop_token_ids,
+        }
+        for field, ids in named.items():
+            for token_id in ids:
+                if token_id >= vocab_size:
+                    raise SettingError(
+                        f"{field}: token id {token_id} is outside the vocabulary; ids go from 0 to {vocab_size - 1}",
+                        field=field,
+                    )
+
+
+def _refuse_surrogates(text: str) -> None:
+    for index, char in enumerate(text):
+        if "\ud800" <= char <= "\udfff":
+            raise ValueError(f"character {index} is a lone surrogate (U+{ord(char):04X}), which is not text; remove it")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _setting_error(exc: ValidationError) -> SettingError:
+    """The first problem of a pydantic report, told as a sentence that names field, value and bound."""
+    problem = exc.errors()[0]
+    field = str(problem["loc"][0]) if problem["loc"] else "order"
+    match problem["type"]:
+        case "extra_forbidden":
+            known = ", ".join(sorted(Settings.model_fields))
+            return SettingError(f"{field} is not a setting; the settings are {known}", field=field)
+        case "value_error":
+            return SettingError(f"{field}: {problem['ctx']['error']}", field=field)
+        case _:
+            reason = problem["msg"][0].lower() + problem["msg"][1:]
+            return SettingError(f"{field}: {reason}, got {_show(problem['input'])}", field=field)
+
+
+NEUTRAL: Final = Settings()
+"""Nothing changed: the processed distribution equals the raw one."""
