@@ -1,7 +1,7 @@
 """What a run tells the world while it lives: frozen values, one encoder, one decoder.
 
-The events of a run are numbered by `seq` from 0 without a gap: one `Started`, one `Prefilled`, a `TokenPicked` for every
-generated token, a `Resumed` for every later attempt, and exactly one `Ended` at the end.
+The events of a run are numbered by `seq` from 0 without a gap: one `Started`, one `Prefilled`, a `TokenPicked` for
+every generated token, a `Resumed` for every later attempt, and exactly one `Ended` at the end.
 
 Laws that readers may rely on:
 
@@ -272,7 +272,7 @@ def from_json(kind: Any, value: Any) -> Any:
         return tuple(from_json(k, v) for k, v in zip(kinds, value, strict=True))
     if origin is dict:
         return dict(value)
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name in hints})
     if kind is bytes:

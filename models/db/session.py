@@ -42,7 +42,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that is rolled back at the end. Raises DatabaseUnavailableError when the database does not answer."""
+        """A session that is rolled back at the end. Raises DatabaseUnavailableError when there is no answer."""
         with _translated(), Session(self.engine, expire_on_commit=False) as session:
             yield session
 
