@@ -1,0 +1,28 @@
+# Two images from one file: `web` has no torch, `worker` has. Build arguments choose the torch build.
+FROM python:3.11-slim-bookworm AS base
+ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 1000 decodelab && mkdir /data && chown decodelab /data
+WORKDIR /srv/decodelab
+COPY pyproject.toml constraints.txt README.md alembic.ini ./
+COPY models models
+COPY migrations migrations
+ENV DECODELAB_DATA=/data
+
+FROM base AS web
+COPY app app
+RUN pip install -c constraints.txt '.[web]'
+USER decodelab
+EXPOSE 7860
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/health', timeout=4)"]
+CMD ["decodelab", "web"]
+
+FROM base AS worker
+# For a machine without a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cu130
+COPY workers workers
+RUN pip install -c constraints.txt --extra-index-url "$TORCH_INDEX" '.[worker]'
+USER decodelab
+HEALTHCHECK --interval=10s --timeout=5s --start-period=180s --retries=3 \
+    CMD ["python", "-m", "workers.presence"]
+CMD ["sh", "-c", "python -m workers.prepare && exec python -m workers"]
