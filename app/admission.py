@@ -1,0 +1,72 @@
+"""May this request run? Decided before anything is saved, from the request, the checkpoint's facts and its tokenizer.
+
+A worker checks again: it has the last word where a tokenizer is not published.
+"""
+
+from typing import Any, Protocol
+
+from app.serving import num_prompt_tokens
+from models.errors import LimitError, PromptError, SettingError
+from models.presence import CheckpointInfo
+from models.sampling import Settings
+
+
+class Tokenizer(Protocol):
+    """The part of `tokenizers.Tokenizer` that admission uses."""
+
+    def encode(self, text: str, /, *, add_special_tokens: bool = True) -> Any:
+        """An encoding with `ids`."""
+
+
+def check_text(prompt: str, max_characters: int) -> None:
+    """Refuse what no checkpoint could take.
+
+    Raises PromptError for a value that is not text, LimitError for one that is too long.
+    """
+    if not isinstance(prompt, str):
+        raise PromptError(f"The prompt must be text, not {type(prompt).__name__}.")
+    if len(prompt) > max_characters:
+        raise LimitError(
+            f"The prompt has {len(prompt):,} characters; at most {max_characters:,} are allowed. Shorten it.",
+            field="prompt",
+        )
+    for index, char in enumerate(prompt):
+        if "\ud800" <= char <= "\udfff":
+            raise PromptError(
+                f"Character {index} of the prompt is a lone surrogate (U+{ord(char):04X}), which is not text; "
+                "remove it."
+            )
+
+
+def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
+    """Refuse a prompt that this checkpoint cannot continue. Raises PromptError with the numbers."""
+    if not prompt and not info.adds_bos:
+        raise PromptError(
+            f"The prompt is empty and {info.name} has no begin-of-text token to start from; type at least one "
+            "character."
+        )
+    if tokenizer is None:
+        return
+    num_tokens = num_prompt_tokens(tokenizer, prompt)
+    if num_tokens == 0:
+        raise PromptError(f"The prompt becomes no token at all in {info.name}; type other text.")
+    room_needed = 1 if settings.max_tokens else 0
+    if num_tokens + room_needed > info.context_length:
+        raise PromptError(
+            f"The prompt has {num_tokens} tokens and the context of {info.name} holds {info.context_length}, prompt and"
+            f" output together; shorten the prompt to at most {info.context_length - room_needed} tokens."
+        )
+
+
+def check_settings(settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
+    """Refuse settings that name tokens this checkpoint does not have. Raises SettingError naming the field."""
+    settings.check_vocabulary(info.vocab_size)
+    if tokenizer is None:
+        return
+    for item in settings.banned:
+        if isinstance(item, str) and (num_tokens := len(tokenizer.encode(item, add_special_tokens=False).ids)) != 1:
+            raise SettingError(
+                f"banned: {item!r} is {num_tokens} tokens in {info.name}; only a string that is one token can be "
+                "banned (a leading space often makes the difference)",
+                field="banned",
+            )

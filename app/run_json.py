@@ -1,0 +1,159 @@
+"""Runs and comparisons as the JSON objects that the commands and the HTTP routes answer with.
+
+The keys before the line "beyond the contract" are fixed; later ones may be added. The values are strict JSON.
+"""
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from app.compare import divergence_json, explain, figures, first_divergence
+from app.record import RunDetail, text_of
+from models.events import Candidate, Ended, Event, Passes, Started, Status, Timing, TokenPicked, to_json
+from models.sampling import Settings
+
+
+def run_json(run: RunDetail) -> dict[str, Any]:
+    """One run. `stop` is null until it has ended."""
+    started, prefilled, ended = run.started, run.prefilled, run.ended
+    passes = ended.passes if ended else Passes()
+    return {
+        "id": run.id,
+        "checkpoint": run.checkpoint,
+        "prompt": run.prompt,
+        "prompt_token_ids": list(started.prompt_token_ids) if started else [],
+        "text": run.text,
+        "settings": run.settings.as_dict(),
+        "seed": run.settings.seed,
+        "stop": to_json(ended.stop if ended else run.stop),
+        "tokens": [_token_json(token) for token in run.tokens],
+        "passes": to_json(passes),
+        "kv": _kv_json(run),
+        "timing": to_json(ended.timing if ended else Timing()),
+        # beyond the contract
+        "status": run.status.value,
+        "num_prompt_tokens": prefilled.num_prompt_tokens if prefilled else None,
+        "device": started.device if started else None,
+        "dtype": started.dtype if started else None,
+        "created_at": _time(run.created_at),
+        "started_at": _time(run.started_at),
+        "ended_at": _time(run.ended_at),
+        "checkpoint_revision": run.checkpoint_revision,
+        "weights_digest": run.weights_digest,
+        "experiment_id": run.experiment_id,
+        "arm_index": run.arm_index,
+        "sample_index": run.sample_index,
+        "parent_id": run.parent_id,
+        "fork_position": run.fork_position,
+        "capsule": run.capsule,
+        "title": run.title,
+        "note": run.note,
+        "is_starred": run.is_starred,
+        "tags": list(run.tags),
+    }
+
+
+def comparison_json(
+    arms: Sequence[RunDetail], *, baseline: int = 0, experiment_id: str | None = None
+) -> dict[str, Any]:
+    """Arms with the first divergence of each from the baseline arm (index into `arms`); null where none differs."""
+    reference = arms[baseline]
+    divergence = []
+    for index, arm in enumerate(arms):
+        found = first_divergence(reference.tokens, arm.tokens)
+        if index != baseline and found is not None:
+            divergence.append(
+                {
+                    "arm": index,
+                    **divergence_json(found),
+                    "explanation": explain(found, a=f"arm {baseline}", b=f"arm {index}"),
+                }
+            )
+    return {
+        "arms": [run_json(arm) for arm in arms],
+        "baseline": baseline,
+        "divergence": divergence,
+        "prefill_passes": sum(arm.ended.passes.prefill for arm in arms if arm.ended),
+        # beyond the contract
+        "id": experiment_id,
+        "figures": [_figures_json(arm) for arm in arms],
+    }
+
+
+def from_events(run_id: str, prompt: str, settings: Settings, *, checkpoint: str, events: Sequence[Event]) -> RunDetail:
+    """A run that was never saved, from its events, so that it is shown as a saved one is."""
+    started = next((e.payload for e in events if isinstance(e.payload, Started)), None)
+    ended = next((e.payload for e in events if isinstance(e.payload, Ended)), None)
+    return RunDetail(
+        id=run_id,
+        status=ended.status if ended else Status.RUNNING,
+        created_at=None,
+        started_at=None,
+        ended_at=None,
+        enqueued_at=None,
+        checkpoint=started.checkpoint if started else checkpoint,
+        prompt=prompt,
+        settings=settings,
+        text=text_of(events),
+        events=tuple(events),
+        stop=ended.stop if ended else None,
+    )
+
+
+def _token_json(token: TokenPicked) -> dict[str, Any]:
+    return {
+        "position": token.position,
+        "token_id": token.token_id,
+        "piece": token.piece,
+        "visible": token.visible,
+        "raw_logprob": token.raw_logprob,
+        "logprob": token.logprob,
+        "rank": token.rank,
+        "entropy": token.entropy,
+        "candidates": [_candidate_json(candidate) for candidate in token.candidates],
+        "kept": dict(token.kept),
+        # beyond the contract
+        "text": token.text,
+        "withheld": token.withheld,
+        "bytes": base64.b64encode(token.token_bytes).decode("ascii"),
+        "rank_processed": token.rank_processed,
+        "entropy_processed": token.entropy_processed,
+        "removed_mass": dict(token.removed_mass),
+        "others": to_json(token.others),
+        "elapsed_ms": token.elapsed_ms,
+    }
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "token_id": candidate.token_id,
+        "piece": candidate.piece,
+        "raw_logprob": candidate.raw_logprob,
+        "logprob": candidate.logprob,
+        "removed_by": candidate.removed_by,
+        # beyond the contract
+        "penalty": candidate.penalty,
+        "noise": candidate.noise,
+    }
+
+
+def _kv_json(run: RunDetail) -> dict[str, Any]:
+    if run.ended is not None:
+        return {"positions": run.ended.kv_positions, "bytes": run.ended.kv_bytes}
+    return {"positions": None, "bytes": run.prefilled.kv_bytes if run.prefilled else None}
+
+
+def _figures_json(run: RunDetail) -> dict[str, Any]:
+    values = figures(run.tokens)
+    return {
+        "num_tokens": values.num_tokens,
+        "mean_logprob": values.mean_logprob,
+        "mean_logprob_processed": values.mean_logprob_processed,
+        "perplexity": values.perplexity,
+        "distinct": {str(n): share for n, share in values.distinct.items()},
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

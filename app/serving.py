@@ -1,0 +1,121 @@
+"""Who is alive and what they serve, and the served checkpoints' tokenizers: read from Redis, nothing kept there."""
+
+import gzip
+import logging
+import threading
+from collections import OrderedDict
+from typing import Any, Final, cast
+
+from tokenizers import Tokenizer
+
+from app.broker import connect, translated
+from models.errors import NoWorkerError, UnknownCheckpointError
+from models.names import WORKERS_KEY, tokenizer_key, worker_key
+from models.presence import CheckpointInfo, WorkerPresence
+
+_MAX_TOKENIZERS: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+class Serving:
+    """The live workers, as they are at the moment of each call."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._url = redis_url
+        self._redis = connect(redis_url)
+        self._tokenizers: OrderedDict[tuple[str, bool], Tokenizer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def workers(self) -> list[WorkerPresence]:
+        """Every live worker, by checkpoint and id. Raises BrokerUnavailableError."""
+        with translated(self._url):
+            ids = [value.decode() for value in cast("list[bytes]", self._redis.zrange(WORKERS_KEY, 0, -1))]
+            # The key with a TTL is the proof of life; the sorted set may still name a worker that was killed.
+            found = cast("list[bytes | None]", self._redis.mget([worker_key(i) for i in ids])) if ids else []
+        live = [worker for value in found if value is not None and (worker := _decode(value))]
+        return sorted(live, key=lambda worker: (worker.checkpoint.name, worker.worker_id))
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """What live workers serve, one entry a name, by name. Raises BrokerUnavailableError."""
+        return list({worker.checkpoint.name: worker.checkpoint for worker in self.workers()}.values())
+
+    def info(self, name: str) -> CheckpointInfo:
+        """The served checkpoint of this name.
+
+        Raises UnknownCheckpointError naming what is served, NoWorkerError where nothing is, BrokerUnavailableError.
+        """
+        served = {info.name: info for info in self.checkpoints()}
+        if name in served:
+            return served[name]
+        if not served:
+            raise NoWorkerError(no_worker_text(name))
+        raise UnknownCheckpointError(
+            f"No checkpoint {name!r} is served; served are {', '.join(sorted(served))}. Choose one of them, or start a "
+            "worker for it with `decodelab worker`."
+        )
+
+    def tokenizer(self, info: CheckpointInfo, *, parse_special: bool) -> Tokenizer | None:
+        """The checkpoint's own tokenizer as its worker published it; None where there is none.
+
+        With `parse_special` a special token's spelling in a text becomes that token, without it ordinary text.
+        """
+        if not info.tokenizer_digest:
+            return None
+        key = (info.tokenizer_digest, parse_special)
+        with self._lock:
+            if key in self._tokenizers:
+                self._tokenizers.move_to_end(key)
+                return self._tokenizers[key]
+        loaded = self._load_tokenizer(info.tokenizer_digest, parse_special=parse_special)
+        if loaded is not None:
+            with self._lock:
+                self._tokenizers[key] = loaded
+                while len(self._tokenizers) > _MAX_TOKENIZERS:
+                    self._tokenizers.popitem(last=False)
+        return loaded
+
+    def count_tokens(self, name: str, prompt: str, *, parse_special: bool = False) -> int | None:
+        """Tokens that `prompt` becomes, BOS included where the tokenizer adds one; None where that is not known.
+
+        Raises what `info` raises.
+        """
+        tokenizer = self.tokenizer(self.info(name), parse_special=parse_special)
+        return None if tokenizer is None else num_prompt_tokens(tokenizer, prompt)
+
+    def ping(self) -> None:
+        """Raise BrokerUnavailableError unless the broker answers."""
+        with translated(self._url):
+            self._redis.ping()
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _load_tokenizer(self, digest: str, *, parse_special: bool) -> Tokenizer | None:
+        with translated(self._url):
+            packed = cast("bytes | None", self._redis.get(tokenizer_key(digest)))
+        if packed is None:
+            return None
+        tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode("utf-8"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = not parse_special
+        return tokenizer
+
+
+def num_prompt_tokens(tokenizer: Any, prompt: str) -> int:
+    """Tokens of a raw prompt, with whatever the tokenizer puts around it (BOS)."""
+    return len(tokenizer.encode(prompt, add_special_tokens=True).ids)
+
+
+def no_worker_text(name: str | None) -> str:
+    what = f"No live worker serves {name!r}" if name else "No worker is alive"
+    return f"{what}. Start the whole stack with `make up`, or one worker with `decodelab worker`; then try again."
+
+
+def _decode(data: bytes) -> WorkerPresence | None:
+    try:
+        return WorkerPresence.decode(data)
+    except (ValueError, KeyError, TypeError) as exc:
+        logger.warning("a worker's presence cannot be read: %s", exc)
+        return None

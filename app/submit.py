@@ -1,0 +1,256 @@
+"""Save a run, commit, then send its id to the queue; ask for its end.
+
+Nothing is saved for a request that is refused, or while Redis or the database is away. Between the commit and the
+queue Redis can still fail: the run then stays `queued` with `enqueued_at` empty, so the workers' sweeper sends it once
+Redis is back, and whoever submitted can see (`RunDetail.enqueued_at`) that it waits for that. Its id is returned all
+the same: an error there would make people send the same run twice.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import redis
+import uuid_utils
+from celery import Celery
+from kombu.exceptions import OperationalError as QueueError
+from sqlalchemy import func, select, update
+
+from app.admission import check_prompt, check_settings, check_text
+from app.broker import TIMEOUT_S, connect
+from app.serving import Serving, no_worker_text
+from app.settings import AppSettings
+from models.db.base import database_now
+from models.db.experiments import Experiment
+from models.db.runs import Run
+from models.db.session import Database
+from models.errors import LimitError, NotFoundError, NoWorkerError, UnknownCheckpointError
+from models.events import Status
+from models.names import CANCEL_CHANNEL, GENERATE_TASK, queue_for
+from models.presence import CheckpointInfo
+from models.sampling import Settings
+
+MIN_ARMS: Final = 2
+MAX_ARMS: Final = 64
+MAX_SEEDS: Final = 64
+MAX_RUNS_OF_A_COMPARISON: Final = 256
+_DRAWN_SEED_BITS: Final = 32
+_PUBLISH_RETRIES: Final = {"max_retries": 2, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
+
+logger = logging.getLogger(__name__)
+
+
+class Submitter:
+    """The one door through which runs come in."""
+
+    def __init__(self, database: Database, redis_url: str, serving: Serving, settings: AppSettings) -> None:
+        self._database = database
+        self._serving = serving
+        self._settings = settings
+        self._queue = _producer(redis_url)
+        self._redis = connect(redis_url)
+
+    def submit(
+        self,
+        prompt: str,
+        settings: Settings,
+        *,
+        checkpoint: str | None = None,
+        parent_id: str | None = None,
+        fork_position: int | None = None,
+    ) -> str:
+        """Save and enqueue one run; returns its id. A missing seed is drawn and saved.
+
+        Raises RefusedError (nothing saved) or UnavailableError (nothing saved).
+        """
+        info = self._admit(prompt, [settings], checkpoint)
+        run = _row(info, prompt, with_seed(settings))
+        run.parent_id, run.fork_position = parent_id, fork_position
+        self._save([run])
+        self._enqueue(info.name, [run.id])
+        return run.id
+
+    def submit_comparison(
+        self, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None = None, seeds: int = 1
+    ) -> tuple[str, list[str]]:
+        """Save and enqueue one run for each arm and seed; returns the experiment's id and the run ids in order.
+
+        Arms without a seed share one drawn seed, so they share their noise. With `seeds` > 1 every arm is repeated
+        under derived seeds (`sample_seed`), the same ones for all arms that share. The first arm is the baseline.
+
+        Raises RefusedError or UnavailableError; nothing is saved then.
+        """
+        _check_size(len(arms), seeds)
+        info = self._admit(prompt, arms, checkpoint)
+        shared = draw_seed()
+        experiment = Experiment(
+            id=new_id(), created_at=database_now(), checkpoint=info.name, prompt=prompt, num_arms=len(arms)
+        )
+        runs = []
+        for arm_index, arm in enumerate(arms):
+            base = arm.seed if arm.seed is not None else shared
+            for sample_index in range(seeds):
+                run = _row(info, prompt, arm.with_changes(seed=sample_seed(base, sample_index)))
+                run.experiment_id, run.arm_index, run.sample_index = experiment.id, arm_index, sample_index
+                runs.append(run)
+        ids = [run.id for run in runs]
+        self._save(runs, experiment)
+        self._enqueue(info.name, ids)
+        return experiment.id, ids
+
+    def cancel(self, run_id: str) -> None:
+        """Ask for a run's end: a column that the engine's worker obeys, and a hint that makes it quick.
+
+        A run that has ended stays as it is. Raises NotFoundError, DatabaseUnavailableError.
+        """
+        with self._database.write() as session:
+            status = session.scalar(select(Run.status).where(Run.id == run_id))
+            if status is None:
+                raise NotFoundError(f"There is no run {run_id}.", field="id")
+            active = (Status.QUEUED.value, Status.RUNNING.value)
+            session.execute(update(Run).where(Run.id == run_id, Run.status.in_(active)).values(cancel_requested=True))
+        try:
+            self._redis.publish(CANCEL_CHANNEL, run_id)
+        except redis.RedisError as exc:
+            logger.warning("the cancel hint for run %s was not sent (%s); the saved request remains", run_id, exc)
+
+    def close(self) -> None:
+        self._queue.close()
+        self._redis.close()
+
+    def _admit(self, prompt: str, arms: Sequence[Settings], checkpoint: str | None) -> CheckpointInfo:
+        """The checkpoint that will run these arms, after every check."""
+        check_text(prompt, self._settings.max_prompt_characters)
+        info = self._resolve(checkpoint)
+        for settings in arms:
+            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
+            check_settings(settings, info, tokenizer)
+        for settings in {(s.parse_special, s.max_tokens == 0): s for s in arms}.values():
+            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
+            check_prompt(prompt, settings, info, tokenizer)
+        return info
+
+    def _resolve(self, checkpoint: str | None) -> CheckpointInfo:
+        if checkpoint is not None:
+            return self._named(checkpoint)
+        served = {info.name: info for info in self._serving.checkpoints()}
+        if not served:
+            raise NoWorkerError(no_worker_text(self._settings.default_checkpoint))
+        preferred = [self._settings.default_checkpoint, *self._settings.checkpoint_names, *served]
+        return next(served[name] for name in preferred if name in served)
+
+    def _named(self, checkpoint: str) -> CheckpointInfo:
+        try:
+            return self._serving.info(checkpoint)
+        except UnknownCheckpointError:
+            if checkpoint in self._settings.checkpoint_names:
+                raise NoWorkerError(no_worker_text(checkpoint)) from None
+            raise
+
+    def _save(self, runs: Sequence[Run], experiment: Experiment | None = None) -> None:
+        limit = self._settings.max_queued
+        with self._database.write() as session:
+            waiting = session.scalar(select(func.count()).where(Run.status == Status.QUEUED.value)) or 0
+            if waiting + len(runs) > limit:
+                raise LimitError(
+                    f"{waiting:,} runs wait already and at most {limit:,} may; try again when some have ended."
+                )
+            if experiment is not None:
+                session.add(experiment)
+                session.flush()
+            session.add_all(runs)
+
+    def _enqueue(self, checkpoint: str, run_ids: Sequence[str]) -> None:
+        for index, run_id in enumerate(run_ids):
+            try:
+                self._send(checkpoint, run_id)
+            except (QueueError, redis.RedisError, OSError) as exc:
+                logger.warning("run %s is saved but not on the queue (%s); the sweeper will send it", run_id, exc)
+                self._mark_unsent(run_ids[index:])
+                return
+
+    def _send(self, checkpoint: str, run_id: str) -> None:
+        self._queue.send_task(
+            GENERATE_TASK,
+            args=[run_id],
+            queue=queue_for(checkpoint),
+            ignore_result=True,
+            retry=True,
+            retry_policy=_PUBLISH_RETRIES,
+        )
+
+    def _mark_unsent(self, run_ids: Sequence[str]) -> None:
+        with self._database.write() as session:
+            session.execute(
+                update(Run).where(Run.id.in_(run_ids), Run.status == Status.QUEUED.value).values(enqueued_at=None)
+            )
+
+
+def with_seed(settings: Settings) -> Settings:
+    """The settings with a seed: their own, or one that is drawn now."""
+    return settings if settings.seed is not None else settings.with_changes(seed=draw_seed())
+
+
+def draw_seed() -> int:
+    """A seed of 32 bits: short enough to be typed again."""
+    return secrets.randbits(_DRAWN_SEED_BITS)
+
+
+def sample_seed(seed: int, sample_index: int) -> int:
+    """The seed of one of several samples: sample 0 has `seed` itself, the others 32 bits of a hash of both."""
+    if sample_index == 0:
+        return seed
+    digest = hashlib.sha256(f"decodelab:{seed}:{sample_index}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def new_id() -> str:
+    """A UUIDv7: ids sort by the time of their making."""
+    return str(uuid_utils.uuid7())
+
+
+def _check_size(num_arms: int, seeds: int) -> None:
+    if not MIN_ARMS <= num_arms <= MAX_ARMS:
+        raise LimitError(
+            f"A comparison has {MIN_ARMS} to {MAX_ARMS} arms; {num_arms} {'is' if num_arms == 1 else 'are'} given.",
+            field="arms",
+        )
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise LimitError(f"A comparison has 1 to {MAX_SEEDS} seeds, not {seeds}.", field="seeds")
+    if num_arms * seeds > MAX_RUNS_OF_A_COMPARISON:
+        raise LimitError(
+            f"{num_arms} arms with {seeds} seeds are {num_arms * seeds} runs; a comparison has at most "
+            f"{MAX_RUNS_OF_A_COMPARISON}. Take fewer arms or seeds.",
+            field="seeds",
+        )
+
+
+def _row(info: CheckpointInfo, prompt: str, settings: Settings) -> Run:
+    return Run(
+        id=new_id(),
+        created_at=database_now(),
+        # The moment of sending follows the commit at once; `_mark_unsent` takes it back where sending fails.
+        enqueued_at=database_now(),
+        checkpoint=info.name,
+        checkpoint_revision=info.revision,
+        weights_digest=info.weights_digest,
+        prompt=prompt,
+        settings=settings.as_dict(),
+        seed=str(settings.seed),
+        status=Status.QUEUED.value,
+    )
+
+
+def _producer(redis_url: str) -> Celery:
+    """A Celery application that only sends: no task is registered, no result is kept."""
+    app = Celery("decodelab.submit", broker=redis_url, set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        broker_connection_timeout=TIMEOUT_S,
+        broker_transport_options={"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S},
+    )
+    return app
