@@ -1,0 +1,203 @@
+"""A loaded network with its tokenizer and the facts that others need of it.
+
+Loading reads local files only, never runs code that came with a checkpoint, and refuses a folder whose weights do not
+fill the network: transformers would fill the gaps with random numbers.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging as transformers_logging
+
+from models.errors import CheckpointBrokenError, NotACausalLMError, PromptError, SettingError
+from models.presence import CheckpointInfo
+from models.sampling import Settings
+from workers.engine.catalog import CatalogEntry, check_prepared
+from workers.engine.vocabulary import Vocabulary
+from workers.engine.weights import weights_digest
+
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """What the engine runs. `network` is called as transformers calls a causal language model."""
+
+    info: CheckpointInfo
+    network: Any
+    tokenizer: Any  # transformers' tokenizer
+    vocabulary: Vocabulary
+    tokenizer_json: bytes  # the backend tokenizer; the same bytes give the same ids anywhere
+    parsing: Tokenizer  # special tokens in a text become their ids
+    plain: Tokenizer  # special tokens in a text are ordinary characters
+
+    @classmethod
+    def assemble(cls, info: CheckpointInfo, network: Any, tokenizer: Any) -> "Checkpoint":
+        """Add what follows from the tokenizer."""
+        tokenizer_json = tokenizer.backend_tokenizer.to_str().encode()
+        parsing, plain = (Tokenizer.from_str(tokenizer_json.decode()) for _ in range(2))
+        plain.encode_special_tokens = True
+        return cls(
+            info=info,
+            network=network,
+            tokenizer=tokenizer,
+            vocabulary=Vocabulary.from_tokenizer(tokenizer),
+            tokenizer_json=tokenizer_json,
+            parsing=parsing,
+            plain=plain,
+        )
+
+    def encode(self, prompt: str, *, parse_special: bool = False) -> tuple[int, ...]:
+        """The ids of a raw prompt, with what the tokenizer itself puts around it (such as BOS).
+
+        An empty prompt gives that alone, or nothing. Raises PromptError for a text with lone surrogates.
+        """
+        tokenizer = self.parsing if parse_special else self.plain
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as exc:
+            raise PromptError(
+                f"character {exc.start} of the prompt is a lone surrogate, which is not text; remove it"
+            ) from exc
+        return tuple(tokenizer.encode(prompt).ids)
+
+    def banned_ids(self, settings: Settings) -> frozenset[int]:
+        """The ids of `settings.banned`. Raises SettingError for a string that is not exactly one token."""
+        ids = {item for item in settings.banned if isinstance(item, int)}
+        for text in (item for item in settings.banned if isinstance(item, str)):
+            found = self.parsing.encode(text, add_special_tokens=False).ids
+            if len(found) != 1:
+                raise SettingError(
+                    f"banned: {text!r} is {len(found)} tokens of this checkpoint; only a single token can be banned",
+                    field="banned",
+                )
+            ids.add(found[0])
+        return frozenset(ids)
+
+
+def load_checkpoint(entry: CatalogEntry, *, device: str = "auto", dtype: str = "auto") -> Checkpoint:
+    """Load a prepared checkpoint in evaluation mode. `auto` is the GPU where there is one, and float32 on a CPU.
+
+    Raises CheckpointMissingError, CheckpointBrokenError or NotACausalLMError; SettingError for a device or dtype that
+    does not exist here.
+    """
+    transformers_logging.disable_progress_bar()
+    check_prepared(entry)
+    device, dtype = choose_device(device, dtype)
+    config = _read_config(entry.folder)
+    tokenizer = _load_tokenizer(entry.folder)
+    network = _load_network(entry.folder, DTYPES[dtype]).to(device)
+    return Checkpoint.assemble(_info(entry, config, tokenizer, network), network, tokenizer)
+
+
+def choose_device(device: str, dtype: str) -> tuple[str, str]:
+    """The device and dtype that the words mean here. Raises SettingError."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise SettingError("device: cuda was asked for, but torch sees no CUDA device", field="device")
+        device = f"cuda:{torch.device(device).index or 0}"
+    elif device != "cpu":
+        raise SettingError(f"device: {device!r} is none of auto, cpu, cuda", field="device")
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "bfloat16"
+    if dtype not in DTYPES:
+        raise SettingError(f"dtype: {dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
+    return device, dtype
+
+
+def end_token_ids(ids: Iterable[Any], vocab_size: int) -> tuple[int, ...]:
+    """All end tokens that config, generation config and tokenizer name, each an id, a list of ids or None; sorted."""
+    flat = {i for value in ids for i in (value if isinstance(value, list | tuple) else [value])}
+    return tuple(sorted(i for i in flat if isinstance(i, int) and 0 <= i < vocab_size))
+
+
+def _read_config(folder: Path) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as exc:
+        raise CheckpointBrokenError(f"{folder / 'config.json'} cannot be read: {exc}") from exc
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    architectures = config.architectures or []
+    if known is None or (architectures and not set(architectures) & set(_all_causal())):
+        what = architectures[0] if architectures else f"model type {config.model_type!r}"
+        raise NotACausalLMError(f"{folder} holds {what}, which is no causal language model; choose one that is")
+    return config
+
+
+def _all_causal() -> list[str]:
+    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    return [n for name in names for n in (name if isinstance(name, list | tuple) else [name])]
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as exc:
+        raise CheckpointBrokenError(f"the tokenizer in {folder} cannot be read: {exc}") from exc
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointBrokenError(f"{folder} has no fast tokenizer (tokenizer.json); Decode Lab needs one")
+    return tokenizer
+
+
+def _load_network(folder: Path, dtype: torch.dtype) -> Any:
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as exc:
+        raise CheckpointBrokenError(f"the weights in {folder} cannot be loaded: {exc}") from exc
+    gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if gaps:
+        raise CheckpointBrokenError(
+            f"the weights in {folder} do not fill the network: {len(gaps)} missing or misshapen, such as {gaps[0]}"
+        )
+    return network.eval().requires_grad_(False)
+
+
+def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any) -> CheckpointInfo:
+    text = config.get_text_config()
+    bos = tokenizer.bos_token_id
+    heads = text.num_attention_heads
+    named = (text.eos_token_id, config.eos_token_id, network.generation_config.eos_token_id, tokenizer.eos_token_id)
+    weight = network.get_input_embeddings().weight
+    return CheckpointInfo(
+        name=entry.name,
+        source=str(entry.source),
+        revision=entry.revision,
+        weights_digest=weights_digest(entry.folder),
+        architecture=type(network).__name__,
+        num_parameters=network.num_parameters(),
+        vocab_size=text.vocab_size,
+        context_length=_context_length(text, entry.folder),
+        end_token_ids=end_token_ids(named, text.vocab_size),
+        bos_token_id=bos,
+        adds_bos=bos is not None and tokenizer.backend_tokenizer.encode("").ids[:1] == [bos],
+        has_chat_template=tokenizer.chat_template is not None,
+        num_layers=text.num_hidden_layers,
+        num_kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        device=str(weight.device),
+        dtype=str(weight.dtype).removeprefix("torch."),
+        tokenizer_digest=hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+    )
+
+
+def _context_length(config: Any, folder: Path) -> int:
+    length = getattr(config, "max_position_embeddings", None)
+    if not isinstance(length, int) or length < 2:
+        raise CheckpointBrokenError(f"{folder / 'config.json'} names no context length (max_position_embeddings)")
+    return length

@@ -1,0 +1,57 @@
+"""The forward passes: the only code that runs the network.
+
+A prefill computes every position of a prompt in one pass, a decode exactly one; both leave the keys and values in the
+sequence's cache and give the raw logits of the last position. A pass that fails raises a RunError for its own
+sequence.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from models.errors import DeviceMemoryError, RunError
+from workers.engine.cache import SequenceCache
+from workers.engine.checkpoint import Checkpoint
+
+
+class Runner:
+    """Runs one checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._network = checkpoint.network
+        self._info = checkpoint.info
+        self._device = torch.device(checkpoint.info.device)
+
+    def new_cache(self) -> SequenceCache:
+        return SequenceCache(self._network, self._info)
+
+    def prefill(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
+        """Raw logits (1, vocab) float32 after the whole of `token_ids`, in one pass. Raises RunError."""
+        return self._forward(cache, token_ids)
+
+    def decode(self, cache: SequenceCache, token_id: int) -> torch.Tensor:
+        """Raw logits (1, vocab) float32 after one more token, in a pass over that position alone. Raises RunError."""
+        return self._forward(cache, (token_id,))
+
+    def _forward(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
+        start = cache.num_positions
+        end = start + len(token_ids)
+        try:
+            input_ids = torch.tensor([token_ids], device=self._device)  # (1, positions)
+            position_ids = torch.arange(start, end, device=self._device).unsqueeze(0)  # (1, positions)
+            output = self._network(
+                input_ids=input_ids,
+                position_ids=position_ids,
+                cache=cache.layers,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            logits: torch.Tensor = output.logits[:, -1].float()  # (1, vocab)
+        except torch.OutOfMemoryError as exc:
+            raise DeviceMemoryError(
+                f"the device has no memory for {end:,} positions; use a shorter prompt or fewer tokens"
+            ) from exc
+        except Exception as exc:
+            raise RunError(f"the forward pass over position {start} failed: {exc}") from exc
+        cache.num_positions = end
+        return logits

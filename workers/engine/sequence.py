@@ -1,0 +1,129 @@
+"""One run inside the engine: its tokens, its counters and its clock."""
+
+import itertools
+import statistics
+from dataclasses import dataclass, field
+
+from models.events import Passes, StopReason, Timing, TokenPicked
+from models.sampling import Settings
+from workers.engine.stopping import Decision, Match, StepFacts, decide
+from workers.engine.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine is asked to run."""
+
+    sequence_id: str
+    prompt_token_ids: tuple[int, ...]
+    settings: Settings  # with its seed
+    generated: tuple[int, ...] = ()  # tokens that an earlier attempt has saved
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The checkpoint's part of the stop rules."""
+
+    context_length: int
+    end_token_ids: frozenset[int]
+
+
+class Sequence:
+    """State of one run. Saved tokens are read back through the same rules that new ones meet."""
+
+    def __init__(
+        self, request: Request, limits: Limits, *, transcript: Transcript, banned_ids: frozenset[int] = frozenset()
+    ) -> None:
+        self.request = request
+        self.limits = limits
+        self.transcript = transcript
+        self.banned_ids = banned_ids
+        self.stop_token_ids = frozenset(request.settings.stop_token_ids)
+        self.output_ids: list[int] = []
+        self.interrupts: set[StopReason] = set()
+        self.counters = Counters()
+        self.decision: Decision | None = None  # set once the run has ended by its own rules
+        for token_id in request.generated:
+            self.accept(token_id, None)
+            if self.decision is not None:
+                break
+
+    @property
+    def sequence_id(self) -> str:
+        return self.request.sequence_id
+
+    @property
+    def settings(self) -> Settings:
+        return self.request.settings
+
+    @property
+    def cached_ids(self) -> tuple[int, ...]:
+        """The tokens that a prefill computes: the prompt and what was saved."""
+        return self.request.prompt_token_ids + tuple(self.output_ids)
+
+    @property
+    def position(self) -> int:
+        """The output position that is picked next."""
+        return len(self.output_ids)
+
+    def accept(self, token_id: int, token: TokenPicked | None) -> None:
+        """Append a picked token (or a saved one, without its event) and apply the stop rules."""
+        self.output_ids.append(token_id)
+        self.check(token_id, self.transcript.read(token_id, token))
+
+    def check(self, token_id: int | None = None, match: Match | None = None) -> None:
+        """Apply the stop rules to the state after a step that picked `token_id`, or none."""
+        settings = self.settings
+        self.decision = decide(
+            StepFacts(
+                num_generated=len(self.output_ids),
+                max_tokens=settings.max_tokens,
+                num_positions=len(self.request.prompt_token_ids) + len(self.output_ids),
+                context_length=self.limits.context_length,
+                token_id=token_id,
+                end_token_ids=self.limits.end_token_ids,
+                stop_token_ids=self.stop_token_ids,
+                ignore_eos=settings.ignore_eos,
+                match=match,
+            )
+        )
+
+
+@dataclass(slots=True)
+class Counters:
+    """Passes and times of this attempt. Times are seconds of the engine's clock."""
+
+    began_s: float | None = None
+    prefill_ms: float | None = None
+    num_prefill: int = 0
+    num_decode: int = 0
+    num_prompt_computed: int = 0
+    token_times_s: list[float] = field(default_factory=list)
+
+    def elapsed_ms(self, now_s: float) -> float:
+        """Since the attempt began its prefill."""
+        return round((now_s - (self.began_s or now_s)) * 1000, 3)
+
+    def passes(self) -> Passes:
+        return Passes(self.num_prefill, self.num_decode, self.num_prompt_computed)
+
+    def timing(self) -> Timing:
+        """The engine's part of the run's timing; queue, load and first delivery are known elsewhere."""
+        times = self.token_times_s
+        if len(times) < 2:
+            return Timing(prefill_ms=self.prefill_ms)
+        decode_s = times[-1] - times[0]
+        gaps_ms = [(b - a) * 1000 for a, b in itertools.pairwise(times)]
+        return Timing(
+            prefill_ms=self.prefill_ms,
+            decode_ms=round(decode_s * 1000, 3),
+            tokens_per_s=round((len(times) - 1) / decode_s, 3) if decode_s > 0 else None,
+            itl_ms={f"p{p}": _percentile(gaps_ms, p) for p in (50, 95, 99)},
+        )
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    """By linear interpolation between the two nearest ranks, rounded to a microsecond."""
+    if len(values) == 1:
+        return round(values[0], 3)
+    return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 3)
