@@ -8,7 +8,7 @@ while Redis is away. `seq` decides which event is next, wherever it comes from.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ class Follower:
         self._database = database
         self._redis_url = redis_url
 
-    async def follow(self, run_id: str, after: int = -1) -> AsyncIterator[Event]:
+    async def follow(self, run_id: str, after: int = -1) -> AsyncGenerator[Event, None]:
         """Yield the events with `seq` > `after`, each once and in order, and return after `Ended`.
 
         Raises NotFoundError where there is no such run, DatabaseUnavailableError where the database does not answer

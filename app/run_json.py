@@ -55,30 +55,35 @@ def run_json(run: RunDetail) -> dict[str, Any]:
 
 
 def comparison_json(
-    arms: Sequence[RunDetail], *, baseline: int = 0, experiment_id: str | None = None
+    runs: Sequence[RunDetail], *, baseline: int = 0, experiment_id: str | None = None
 ) -> dict[str, Any]:
-    """Arms with the first divergence of each from the baseline arm (index into `arms`); null where none differs."""
-    reference = arms[baseline]
-    divergence = []
-    for index, arm in enumerate(arms):
-        found = first_divergence(reference.tokens, arm.tokens)
-        if index != baseline and found is not None:
-            divergence.append(
-                {
-                    "arm": index,
-                    **divergence_json(found),
-                    "explanation": explain(found, a=f"arm {baseline}", b=f"arm {index}"),
-                }
-            )
+    """The runs of a comparison, and for each the first divergence from the baseline arm under the same sample index.
+
+    `divergence[i]["arm"]` is an index into `arms`; a run that does not differ has no entry.
+    """
+    references = {run.sample_index: run for run in runs if (run.arm_index or 0) == baseline}
+    divergence = [
+        {"arm": index, **found}
+        for index, run in enumerate(runs)
+        if (found := _divergence_from(references[run.sample_index], run)) is not None
+    ]
     return {
-        "arms": [run_json(arm) for arm in arms],
+        "arms": [run_json(run) for run in runs],
         "baseline": baseline,
         "divergence": divergence,
-        "prefill_passes": sum(arm.ended.passes.prefill for arm in arms if arm.ended),
+        "prefill_passes": sum(run.ended.passes.prefill for run in runs if run.ended),
         # beyond the contract
         "id": experiment_id,
-        "figures": [_figures_json(arm) for arm in arms],
+        "figures": [_figures_json(run) for run in runs],
     }
+
+
+def _divergence_from(reference: RunDetail, run: RunDetail) -> dict[str, Any] | None:
+    found = first_divergence(reference.tokens, run.tokens)
+    if found is None:
+        return None
+    sentence = explain(found, a=f"arm {reference.arm_index or 0}", b=f"arm {run.arm_index or 0}")
+    return {**divergence_json(found), "explanation": sentence}
 
 
 def from_events(run_id: str, prompt: str, settings: Settings, *, checkpoint: str, events: Sequence[Event]) -> RunDetail:

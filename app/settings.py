@@ -16,6 +16,7 @@ from models.errors import SettingError
 
 DEFAULT_REDIS_PORT: Final = 6390
 _PREFIX: Final = "DECODELAB_"
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class AppSettings(BaseSettings):
@@ -30,6 +31,7 @@ class AppSettings(BaseSettings):
     serve: str = ""
     host: str = "127.0.0.1"
     port: int = Field(7860, ge=1, le=65535)
+    insecure: bool = False  # the page may listen on other than loopback addresses although it asks for no login
     max_queued: int = Field(1000, ge=1)
     max_prompt_characters: int = Field(1_000_000, ge=1)
 
@@ -47,6 +49,15 @@ class AppSettings(BaseSettings):
             problem = exc.errors()[0]
             variable = _PREFIX + str(problem["loc"][0]).upper()
             raise SettingError(f"{variable}: {problem['msg']}, got {problem['input']!r}", field=variable) from exc
+
+    def check_address(self) -> None:
+        """Raise SettingError for an address that others can reach, unless the operator has said that this is meant."""
+        if self.host not in _LOOPBACK and not self.insecure:
+            raise SettingError(
+                f"DECODELAB_HOST: {self.host} can be reached by others and the page asks for no login; use 127.0.0.1, "
+                "or set DECODELAB_INSECURE=true where something else guards it.",
+                field="DECODELAB_HOST",
+            )
 
     @property
     def checkpoint_names(self) -> tuple[str, ...]:

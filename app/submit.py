@@ -9,7 +9,7 @@ the same: an error there would make people send the same run twice.
 import hashlib
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import redis
@@ -20,6 +20,7 @@ from sqlalchemy import func, select, update
 
 from app.admission import check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
+from app.cancel import end_unclaimed
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
 from models.db.base import database_now
@@ -82,33 +83,33 @@ class Submitter:
 
         Raises RefusedError or UnavailableError; nothing is saved then.
         """
-        _check_size(len(arms), seeds)
+        check_size(len(arms), seeds)
         info = self._admit(prompt, arms, checkpoint)
-        shared = draw_seed()
         experiment = Experiment(
             id=new_id(), created_at=database_now(), checkpoint=info.name, prompt=prompt, num_arms=len(arms)
         )
         runs = []
-        for arm_index, arm in enumerate(arms):
-            base = arm.seed if arm.seed is not None else shared
-            for sample_index in range(seeds):
-                run = _row(info, prompt, arm.with_changes(seed=sample_seed(base, sample_index)))
-                run.experiment_id, run.arm_index, run.sample_index = experiment.id, arm_index, sample_index
-                runs.append(run)
+        for arm_index, sample_index, settings in spread(arms, seeds):
+            run = _row(info, prompt, settings)
+            run.experiment_id, run.arm_index, run.sample_index = experiment.id, arm_index, sample_index
+            runs.append(run)
         ids = [run.id for run in runs]
         self._save(runs, experiment)
         self._enqueue(info.name, ids)
         return experiment.id, ids
 
     def cancel(self, run_id: str) -> None:
-        """Ask for a run's end: a column that the engine's worker obeys, and a hint that makes it quick.
+        """Ask for a run's end: a column that the run's worker obeys, and a hint that makes it quick.
 
-        A run that has ended stays as it is. Raises NotFoundError, DatabaseUnavailableError.
+        A run that no worker has claimed ends here and now; one that has ended stays as it is.
+        Raises NotFoundError, DatabaseUnavailableError.
         """
         with self._database.write() as session:
             status = session.scalar(select(Run.status).where(Run.id == run_id))
             if status is None:
                 raise NotFoundError(f"There is no run {run_id}.", field="id")
+            if Status(status).is_terminal or end_unclaimed(session, run_id):
+                return
             active = (Status.QUEUED.value, Status.RUNNING.value)
             session.execute(update(Run).where(Run.id == run_id, Run.status.in_(active)).values(cancel_requested=True))
         try:
@@ -206,12 +207,22 @@ def sample_seed(seed: int, sample_index: int) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
+def spread(arms: Sequence[Settings], seeds: int) -> Iterator[tuple[int, int, Settings]]:
+    """Arm index, sample index and settings of every run of a comparison; arms without a seed share one drawn seed."""
+    shared = draw_seed()
+    for arm_index, arm in enumerate(arms):
+        base = arm.seed if arm.seed is not None else shared
+        for sample_index in range(seeds):
+            yield arm_index, sample_index, arm.with_changes(seed=sample_seed(base, sample_index))
+
+
 def new_id() -> str:
     """A UUIDv7: ids sort by the time of their making."""
     return str(uuid_utils.uuid7())
 
 
-def _check_size(num_arms: int, seeds: int) -> None:
+def check_size(num_arms: int, seeds: int) -> None:
+    """Raise LimitError for a comparison that is too small or too large."""
     if not MIN_ARMS <= num_arms <= MAX_ARMS:
         raise LimitError(
             f"A comparison has {MIN_ARMS} to {MAX_ARMS} arms; {num_arms} {'is' if num_arms == 1 else 'are'} given.",

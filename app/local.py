@@ -1,0 +1,83 @@
+"""Runs without the stack: the worker side as a child process, by module name, whose events come back as lines.
+
+Nothing is saved. The child answers the requests in turn, one run after the other.
+"""
+
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from app.record import RunDetail
+from app.run_json import from_events
+from app.settings import AppSettings
+from models.errors import DecodeLabError, RefusedError, UnavailableError
+from models.events import Ended, Event
+from models.sampling import Settings
+
+
+class LocalError(DecodeLabError):
+    """What the child refused, with its own code."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(str(error.get("message", "The local run failed.")), field=error.get("field"))
+        self._code = str(error.get("code", "internal"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"error": {"code": self._code, "message": self.message, "field": self.field}}
+
+
+def run_local(
+    app_settings: AppSettings, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None
+) -> Generator[Event, None, None]:
+    """The events of one run an arm, in turn. `settings.seed` must be set.
+
+    Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
+    """
+    requests = [{"prompt": prompt, "settings": arm.as_dict(), "checkpoint": checkpoint} for arm in arms]
+    num_ended = 0
+    with _child(app_settings, requests) as lines:
+        for line in lines:
+            values = orjson.loads(line)
+            if "error" in values:
+                raise LocalError(values["error"])
+            event = Event.decode(line)
+            yield event
+            num_ended += isinstance(event.payload, Ended)
+    if num_ended != len(arms):
+        raise UnavailableError("The local engine ended before the run did; its messages are above.")
+
+
+def collect(
+    app_settings: AppSettings, prompt: str, arms: Sequence[Settings], events: Sequence[Event], *, checkpoint: str | None
+) -> list[RunDetail]:
+    """The runs of `run_local`'s events, in the order of the arms."""
+    name = checkpoint or app_settings.default_checkpoint or ""
+    by_run: dict[str, list[Event]] = {}
+    for event in events:
+        by_run.setdefault(event.run_id, []).append(event)
+    return [
+        from_events(run_id, prompt, arm, checkpoint=name, events=found)
+        for (run_id, found), arm in zip(by_run.items(), arms, strict=True)
+    ]
+
+
+@contextmanager
+def _child(app_settings: AppSettings, requests: Sequence[dict[str, Any]]) -> Iterator[Iterator[bytes]]:
+    command = [sys.executable, "-m", "workers.local"]
+    child = subprocess.Popen(command, env=app_settings.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if child.stdin is None or child.stdout is None:
+        raise RefusedError("The local engine has no pipes.")
+    try:
+        with child.stdin as requests_out:
+            requests_out.write(b"".join(orjson.dumps(request) + b"\n" for request in requests))
+        yield (line for line in child.stdout if line.strip())
+    except BrokenPipeError as exc:
+        raise UnavailableError("The local engine did not start; its messages are above.") from exc
+    finally:
+        child.stdout.close()
+        child.terminate()
+        child.wait()

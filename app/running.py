@@ -1,0 +1,81 @@
+"""What `generate` and `compare` ask for, and the two ways to get it: through the running stack, or here without it."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from app.local import collect, run_local
+from app.record import RunDetail
+from app.settings import AppSettings
+from app.stack import open_stack
+from app.submit import check_size, spread, with_seed
+from models.events import Event, Status
+from models.sampling import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run (a single arm, `seeds` None) or a comparison."""
+
+    prompt: str
+    arms: Sequence[Settings]
+    checkpoint: str | None
+    seeds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The runs as they ended. `is_whole` is False when Ctrl-C cut them short."""
+
+    runs: list[RunDetail]
+    is_whole: bool = True
+    experiment_id: str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        return any(run.status is Status.FAILED for run in self.runs)
+
+
+OnEvent = Callable[[Event], None]
+Say = Callable[[str], None]
+
+
+def run_on_stack(settings: AppSettings, request: Request, on_event: OnEvent, say: Say) -> Outcome:
+    """Submit, follow to the end, and read back what was saved. Raises RefusedError, UnavailableError."""
+    with open_stack(settings) as stack:
+        experiment_id = None
+        if request.seeds is None:
+            run_ids = [stack.submitter.submit(request.prompt, request.arms[0], checkpoint=request.checkpoint)]
+        else:
+            experiment_id, run_ids = stack.submitter.submit_comparison(
+                request.prompt, request.arms, checkpoint=request.checkpoint, seeds=request.seeds
+            )
+        if stack.history.run(run_ids[-1]).enqueued_at is None:
+            say("Saved, but the queue did not take it; it starts by itself once Redis answers. Ctrl-C cancels it.")
+        is_whole = stack.watch(run_ids, on_event)
+        return Outcome([stack.history.run(run_id) for run_id in run_ids], is_whole, experiment_id)
+
+
+def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outcome:
+    """Run the engine in a child process; nothing is saved. Raises DecodeLabError."""
+    if request.seeds is None:
+        places: list[tuple[int | None, int | None]] = [(None, None)]
+        arms = [with_seed(request.arms[0])]
+    else:
+        check_size(len(request.arms), request.seeds)
+        spread_arms = list(spread(request.arms, request.seeds))
+        places = [(arm_index, sample_index) for arm_index, sample_index, _ in spread_arms]
+        arms = [arm for _, _, arm in spread_arms]
+    events = []
+    with closing(run_local(settings, request.prompt, arms, checkpoint=request.checkpoint)) as stream:
+        for event in stream:
+            on_event(event)
+            events.append(event)
+    runs = collect(settings, request.prompt, arms, events, checkpoint=request.checkpoint)
+    return Outcome(
+        [
+            dataclasses.replace(run, arm_index=arm_index, sample_index=sample_index)
+            for run, (arm_index, sample_index) in zip(runs, places, strict=True)
+        ]
+    )
