@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, LargeBinary, String
+from sqlalchemy import text as sql_text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.db.base import Base, LosslessText
@@ -73,6 +74,13 @@ class Run(Base):
         Index("ix_runs_status_lease_until", "status", "lease_until"),
         Index("ix_runs_checkpoint_created_at", "checkpoint", "created_at"),
         Index("ix_runs_stop_reason_created_at", "stop_reason", "created_at"),
+        # Asked for every few seconds by every worker, and nearly always empty.
+        Index(
+            "ix_runs_ended_unpublished",
+            "ended_at",
+            sqlite_where=sql_text("ended_published IS 0"),
+            postgresql_where=sql_text("ended_published IS false"),
+        ),
     )
 
 

@@ -1,0 +1,290 @@
+"""One attempt at one run: from its claim to its ending, or to the moment when somebody else goes on.
+
+Two threads meet here. The device thread calls `_on_output`, which numbers an event, gives it to the publisher and puts
+it in the inbox; it never waits. The task's thread runs `run`, which empties the inbox into the record and writes the
+record to the database in batches.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, Protocol, TypeVar
+
+from models.errors import (
+    CheckpointError,
+    DatabaseUnavailableError,
+    DecodeLabError,
+    DeviceMemoryError,
+    LeaseLostError,
+    NumericalError,
+    RefusedError,
+    UnavailableError,
+)
+from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
+from models.presence import CheckpointInfo
+from models.sampling import Settings
+from workers.engine.engine import Output, Request
+from workers.host import EngineHost
+from workers.leases import LeaseKeeper
+from workers.publisher import Publisher
+from workers.record import Claim, Record
+from workers.recovery import Recovery
+from workers.store import Store
+
+logger = logging.getLogger(__name__)
+
+DATABASE_PATIENCE_S: Final = 600  # a run's results are kept this long while the database does not answer
+MAX_PAUSE_S: Final = 2.0
+_T = TypeVar("_T")
+
+
+class Encoder(Protocol):
+    """What a run needs of a checkpoint besides the engine; `workers.engine.checkpoint.Checkpoint` is the real one."""
+
+    @property
+    def info(self) -> CheckpointInfo: ...
+    def encode(self, prompt: str, *, parse_special: bool = False) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one run."""
+
+    time_limit_s: float
+    flush_every_s: float
+    flush_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """When the checkpoint was loaded, so that a run can say how much of its waiting was for that."""
+
+    duration_s: float
+    ready_at: float  # monotonic
+
+    def waited_ms(self, queued_s: float, now: float) -> float:
+        """The part of `queued_s`, which ended at `now`, that lies inside the loading."""
+        before_ready_s = max(0.0, queued_s - max(0.0, now - self.ready_at))
+        return round(1000 * min(before_ready_s, self.duration_s), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every attempt of a worker works with."""
+
+    checkpoint: Encoder
+    store: Store
+    publisher: Publisher
+    host: EngineHost
+    leases: LeaseKeeper
+    recovery: Recovery
+    limits: Limits
+    loading: Loading
+    enqueue: Callable[[str, str], None]  # (run id, checkpoint): send the run's message again
+
+
+class _Signal(Enum):
+    HAND_OVER = auto()
+    DUE = auto()  # nothing came until the next flush was due
+
+
+class Attempt:
+    """`run` works in the caller's thread until the run has ended or is no longer this worker's."""
+
+    def __init__(self, parts: Parts, claim: Claim, record: Record) -> None:
+        self._parts = parts
+        self._claim = claim
+        self._lease = claim.lease
+        self._record = record
+        self._claimed_at = time.monotonic()
+        self._sequence_id = f"{claim.lease.run_id}/{claim.lease.attempt}"
+        self._inbox: queue.SimpleQueue[Event | Ended | _Signal] = queue.SimpleQueue()
+        self._numbering = threading.Lock()
+        self._next_seq = record.next_seq
+        self._has_prefilled = record.prefilled is not None
+        self._is_closed = False
+        self._is_leaving = False
+        self._flushed_at = time.monotonic()
+        self._is_over_time = False
+
+    def run(self) -> None:
+        """Raises LeaseLostError when the run has another owner, UnavailableError when it must be tried again later."""
+        try:
+            self._generate()
+        except (LeaseLostError, UnavailableError):
+            self._close()
+            raise
+        except Exception as exc:
+            logger.exception("run %s cannot go on", self._lease.run_id)
+            self._close()
+            self._finish(self._record.ended_without_engine(stop_for(exc)))
+
+    def hand_over(self) -> None:
+        """Stop here and let another worker go on. From any thread; `run` does it and returns."""
+        self._is_leaving = True
+        self._inbox.put(_Signal.HAND_OVER)
+
+    def look_for_cancel(self) -> None:
+        """Ask the row, which alone knows, whether to cancel. From any thread. Raises LeaseLostError."""
+        if self._parts.store.is_cancel_requested(self._lease):
+            self._parts.host.cancel(self._sequence_id, StopReason.CANCELLED)
+
+    def _generate(self) -> None:
+        settings = Settings.parse(dict(self._claim.settings))
+        prompt_ids = self._parts.checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
+        self._emit(self._beginning(prompt_ids))
+        request = Request(self._sequence_id, prompt_ids, settings, generated=tuple(self._record.token_ids))
+        self._parts.host.submit(request, self._on_output)
+        while self._receive():
+            if self._is_flush_due():
+                self._flush()
+            self._mind_the_time()
+
+    def _beginning(self, prompt_ids: tuple[int, ...]) -> Started | Resumed:
+        if self._record.started is not None:
+            return Resumed(from_position=len(self._record.token_ids))
+        info = self._parts.checkpoint.info
+        return Started(
+            checkpoint=info.name,
+            device=info.device,
+            dtype=info.dtype,
+            prompt_token_ids=prompt_ids,
+            queue_ms=round(1000 * self._claim.queued_s, 3),
+            load_ms=self._parts.loading.waited_ms(self._claim.queued_s, self._claimed_at),
+        )
+
+    # On the device thread
+
+    def _on_output(self, output: Output) -> None:
+        match output.payload:
+            case Ended() as ended:
+                self._inbox.put(ended)  # numbered and told once it is committed
+            case Prefilled() if self._has_prefilled:
+                pass  # the first attempt has said so already
+            case payload:
+                self._emit(payload)
+
+    def _emit(self, payload: Payload) -> None:
+        with self._numbering:
+            if self._is_closed:
+                return
+            event = Event(self._lease.run_id, self._lease.attempt, self._next_seq, payload)
+            self._next_seq += 1
+            self._parts.publisher.publish(event)
+            self._inbox.put(event)
+
+    # On the task's thread
+
+    def _receive(self) -> bool:
+        """Take one thing from the inbox, at the latest when a flush is due. False when the attempt is over."""
+        match self._next():
+            case Event() as event:
+                self._add(event)
+            case Ended() as ended:
+                self._finish(ended)
+                return False
+            case _Signal.HAND_OVER:
+                self._leave()
+                return False
+            case _Signal.DUE:
+                pass
+        return True
+
+    def _next(self) -> Event | Ended | _Signal:
+        due_in_s = self._flushed_at + self._parts.limits.flush_every_s - time.monotonic()
+        try:
+            return self._inbox.get(timeout=max(0.001, due_in_s))
+        except queue.Empty:
+            return _Signal.DUE
+
+    def _add(self, event: Event) -> None:
+        if isinstance(event.payload, TokenPicked) and self._record.ttft_ms is None:
+            waited_s = self._claim.queued_s + self._claim.running_s + time.monotonic() - self._claimed_at
+            self._record.ttft_ms = round(1000 * waited_s, 3)
+        self._record.add(event)
+
+    def _is_flush_due(self) -> bool:
+        limits = self._parts.limits
+        is_old = time.monotonic() - self._flushed_at >= limits.flush_every_s
+        return is_old or self._record.num_unsaved >= limits.flush_tokens
+
+    def _flush(self) -> None:
+        """Save what is new, and learn from the row whether the run is still ours and wanted."""
+        if self._record.num_unsaved:
+            batch = self._record.unsaved()
+            is_cancelled = self._patiently(lambda: self._parts.store.save(self._lease, batch))
+            self._record.mark_saved()
+        else:
+            is_cancelled = self._patiently(lambda: self._parts.store.is_cancel_requested(self._lease))
+        if is_cancelled:
+            self._parts.host.cancel(self._sequence_id, StopReason.CANCELLED)
+        self._flushed_at = time.monotonic()
+
+    def _mind_the_time(self) -> None:
+        running_s = self._claim.running_s + time.monotonic() - self._claimed_at
+        if running_s >= self._parts.limits.time_limit_s and not self._is_over_time:
+            self._is_over_time = True
+            self._parts.host.cancel(self._sequence_id, StopReason.TIME_LIMIT)
+
+    def _finish(self, ended: Ended) -> None:
+        timing = replace(
+            ended.timing,
+            queue_ms=round(1000 * self._claim.queued_s, 3),
+            load_ms=self._record.started.load_ms if self._record.started else None,
+            ttft_ms=self._record.ttft_ms,
+        )
+        payload = replace(ended, timing=timing)
+        event = Event(self._lease.run_id, self._lease.attempt, self._record.next_seq, payload)
+        self._record.add(event)
+        fence = self._lease.attempt
+        self._patiently(lambda: self._parts.recovery.finish(self._lease, self._record, event, fence=fence))
+
+    def _leave(self) -> None:
+        self._close()
+        if self._record.num_unsaved:
+            self._parts.store.save(self._lease, self._record.unsaved())
+        self._parts.store.release(self._lease)
+        self._parts.enqueue(self._lease.run_id, self._claim.checkpoint)
+
+    def _close(self) -> None:
+        """No output is numbered after this; what was numbered is in the record."""
+        with self._numbering:
+            self._is_closed = True
+        self._parts.host.discard(self._sequence_id)
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, Event):
+                self._add(item)
+
+    def _patiently(self, action: Callable[[], _T]) -> _T:
+        """Repeat a database action while the database does not answer: what was generated is not thrown away."""
+        give_up_at = time.monotonic() + DATABASE_PATIENCE_S
+        pause_s = 0.05
+        while True:
+            try:
+                return action()
+            except DatabaseUnavailableError:
+                if self._is_leaving or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+
+def stop_for(exc: Exception) -> StopRecord:
+    """The ending of a run that cannot go on because of `exc`."""
+    match exc:
+        case NumericalError():
+            reason = StopReason.ERROR_NUMERICAL
+        case DeviceMemoryError() | MemoryError():
+            reason = StopReason.ERROR_OUT_OF_MEMORY
+        case RefusedError() | CheckpointError():
+            reason = StopReason.ERROR_CHECKPOINT  # this checkpoint cannot run this prompt with these settings
+        case _:
+            reason = StopReason.ERROR_INTERNAL
+    if isinstance(exc, DecodeLabError):
+        return StopRecord(reason, message=exc.message)
+    return StopRecord(reason, message="A fault of the worker ended this run; the worker's log says more under its id.")

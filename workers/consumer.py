@@ -1,0 +1,48 @@
+"""The Celery worker inside this process: it takes messages until it is told to stop."""
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Final
+
+from celery import Celery
+from celery.worker import WorkController
+from celery.worker import state as celery_state
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Consumer:
+    """Celery's threads pool without Celery's signal handlers.
+
+    On this pool Celery's own cancel, time limit and soft shutdown do nothing. TERM and INT set `stopping`; whoever
+    waits for that makes the tasks leave, and `run` returns when the last one has.
+    """
+
+    def __init__(self, app: Celery, *, concurrency: int, name: str) -> None:
+        self.stopping = threading.Event()
+        self._app = app
+        self._concurrency = concurrency
+        self._name = name
+
+    def run(self) -> None:
+        """Take messages, in the main thread, until TERM or INT."""
+        for number in _SIGNALS:
+            signal.signal(number, self._stop)
+        worker = WorkController(
+            app=self._app,
+            hostname=self._name,
+            pool="threads",
+            concurrency=self._concurrency,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        worker.start()
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stopping.set()
+        celery_state.should_stop = 0  # what Celery's own handler sets: no new messages, exit status 0

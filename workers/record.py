@@ -1,0 +1,160 @@
+"""What one run has told so far, folded event by event: text, figures, what is not saved yet. Plain Python."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write a run: valid while the row still names this attempt and this owner."""
+
+    run_id: str
+    attempt: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run as its new owner finds it. Ages are in the database's clock and never negative."""
+
+    lease: Lease
+    checkpoint: str
+    prompt: str
+    settings: dict[str, object]
+    is_cancel_requested: bool
+    queued_s: float  # submit to the first claim
+    running_s: float  # since the first claim
+    ttft_ms: float | None
+    milestones: tuple[Event, ...]
+    tokens: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures over all generated tokens, for search and sort; raw distribution, nats."""
+
+    mean_logprob: float | None = None
+    min_logprob: float | None = None
+    max_rank: int | None = None
+    mean_entropy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the database does not have yet."""
+
+    tokens: tuple[Event, ...]
+    milestones: tuple[Event, ...] | None  # all of them, when one is new
+    num_tokens: int  # of the run so far, these included
+    ttft_ms: float | None
+
+
+@dataclass(slots=True)
+class Record:
+    """A run's history in the order of `seq`."""
+
+    run_id: str
+    milestones: list[Event] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    next_seq: int = 0
+    ttft_ms: float | None = None
+    _texts: list[str] = field(default_factory=list)
+    _unsaved: list[Event] = field(default_factory=list)
+    _has_new_milestone: bool = False
+    _sum_logprob: float = 0.0
+    _sum_entropy: float = 0.0
+    _min_logprob: float | None = None
+    _max_rank: int | None = None
+
+    @classmethod
+    def of_saved(cls, claim: Claim) -> "Record":
+        """The record that the database holds."""
+        record = cls(claim.lease.run_id, ttft_ms=claim.ttft_ms)
+        record.add_all(sorted((*claim.milestones, *claim.tokens), key=lambda event: event.seq))
+        record.mark_saved()
+        return record
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Append the next event. Raises ValueError when its number is not the next one."""
+        if event.seq != self.next_seq:
+            raise ValueError(f"event {event.seq} of run {self.run_id} came where {self.next_seq} was due")
+        self.next_seq += 1
+        if isinstance(event.payload, TokenPicked):
+            self._unsaved.append(event)
+            self._fold(event.payload)
+        else:
+            self.milestones.append(event)
+            self._has_new_milestone = True
+
+    def _fold(self, token: TokenPicked) -> None:
+        self.token_ids.append(token.token_id)
+        self._texts.append(token.text)
+        self._sum_logprob += token.raw_logprob
+        self._sum_entropy += token.entropy
+        self._min_logprob = min(token.raw_logprob, self._min_logprob or 0.0)
+        self._max_rank = max(token.rank, self._max_rank or 1)
+
+    @property
+    def num_unsaved(self) -> int:
+        """Events that the database does not have."""
+        return len(self._unsaved) + self._has_new_milestone
+
+    def unsaved(self) -> Batch:
+        return Batch(
+            tokens=tuple(self._unsaved),
+            milestones=tuple(self.milestones) if self._has_new_milestone else None,
+            num_tokens=len(self.token_ids),
+            ttft_ms=self.ttft_ms,
+        )
+
+    def mark_saved(self) -> None:
+        self._unsaved.clear()
+        self._has_new_milestone = False
+
+    @property
+    def started(self) -> Started | None:
+        return next((e.payload for e in self.milestones if isinstance(e.payload, Started)), None)
+
+    @property
+    def prefilled(self) -> Prefilled | None:
+        return next((e.payload for e in self.milestones if isinstance(e.payload, Prefilled)), None)
+
+    @property
+    def ended(self) -> Ended | None:
+        return next((e.payload for e in self.milestones if isinstance(e.payload, Ended)), None)
+
+    @property
+    def text(self) -> str:
+        """The run's text: that of its tokens, and the tail once it has ended."""
+        tail = self.ended.tail if self.ended else ""
+        return "".join(self._texts) + tail
+
+    @property
+    def summary(self) -> Summary:
+        count = len(self.token_ids)
+        if not count:
+            return Summary()
+        return Summary(
+            mean_logprob=round(self._sum_logprob / count, 6),
+            min_logprob=self._min_logprob,
+            max_rank=self._max_rank,
+            mean_entropy=round(self._sum_entropy / count, 6),
+        )
+
+    def ended_without_engine(self, stop: StopRecord) -> Ended:
+        """The ending of a run that no engine can end: its saved tokens, whatever they are, and the reason."""
+        return Ended(
+            status=stop.reason.status,
+            stop=stop,
+            tail="",
+            num_tokens=len(self.token_ids),
+            passes=Passes(),
+            kv_positions=0,
+            kv_bytes=0,
+        )

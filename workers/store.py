@@ -1,0 +1,259 @@
+"""All SQL of the worker. Each function is one short transaction; every write is conditional on the lease.
+
+The conditions are what keeps two workers apart: a claim needs `queued`, every later write needs `running` with the
+writer's attempt and owner in the row. A write that changes no row raises LeaseLostError and has written nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.elements import ColumnElement
+
+from models.db.base import database_now
+from models.db.ledger import token_event, token_row
+from models.db.runs import Run, Token
+from models.db.session import Database
+from models.errors import DatabaseUnavailableError, LeaseLostError
+from models.events import Ended, Event, Prefilled, Started, Status, to_json
+from workers.record import Batch, Claim, Lease, Summary
+
+_TERMINAL: Final = [s.value for s in Status if s.is_terminal]
+
+
+def check_tables(database: Database) -> None:
+    """Raise DatabaseUnavailableError unless the database answers and has its tables."""
+    try:
+        with database.read() as session:
+            session.execute(select(Run.id).limit(1))
+    except ProgrammingError as exc:
+        raise _without_tables() from exc
+    except DatabaseUnavailableError as exc:
+        if "no such table" in str(exc.__cause__):
+            raise _without_tables() from exc
+        raise
+
+
+class Store:
+    """The worker's view of `runs` and `tokens`."""
+
+    def __init__(self, database: Database, owner: str, *, lease_s: float, facts: Mapping[str, Any]) -> None:
+        """`facts` are columns of `runs` that say where an attempt ran: checkpoint revision, weights digest, capsule."""
+        self._database = database
+        self._owner = owner
+        # Another name, so that an attempt of this same worker that woke up late cannot write into the ending.
+        self._undertaker = f"{owner}/end"
+        self._lease_s = lease_s
+        self._facts = facts
+
+    # Claims
+
+    def claim(self, run_id: str) -> Claim | None:
+        """Take a queued run as its next attempt. None when there is nothing to take: a duplicate message."""
+        return self._take(
+            run_id,
+            self._owner,
+            Run.status == Status.QUEUED,
+            attempt=Run.attempt + 1,
+            started_at=func.coalesce(Run.started_at, database_now()),
+            **self._facts,
+        )
+
+    def adopt_cancelled(self, run_id: str) -> Claim | None:
+        """Take a queued run whose cancel was requested, only to end it: no attempt is counted."""
+        return self._take(run_id, self._undertaker, Run.status == Status.QUEUED, Run.cancel_requested.is_(True))
+
+    def adopt_expired(self, run_id: str) -> Claim | None:
+        """Take a run whose lease has run out, only to end it: no attempt is counted."""
+        return self._take(run_id, self._undertaker, Run.status == Status.RUNNING, Run.lease_until < database_now())
+
+    def _take(self, run_id: str, owner: str, *conditions: ColumnElement[bool], **changes: Any) -> Claim | None:
+        with self._database.write() as session:
+            taken = session.scalar(
+                update(Run)
+                .where(Run.id == run_id, *conditions)
+                .values(
+                    status=Status.RUNNING,
+                    lease_owner=owner,
+                    lease_until=database_now(plus_s=self._lease_s),
+                    **changes,
+                )
+                .returning(Run.id)
+                .execution_options(synchronize_session=False)
+            )
+            return self._read_claim(session, run_id, owner) if taken is not None else None
+
+    def _read_claim(self, session: Session, run_id: str, owner: str) -> Claim:
+        run, now = session.execute(select(Run, database_now().label("now")).where(Run.id == run_id)).one()
+        tokens = session.scalars(select(Token).where(Token.run_id == run_id).order_by(Token.position))
+        started_at = run.started_at or now
+        return Claim(
+            lease=Lease(run_id, run.attempt, owner),
+            checkpoint=run.checkpoint,
+            prompt=run.prompt,
+            settings=run.settings,
+            is_cancel_requested=run.cancel_requested,
+            queued_s=_seconds(started_at - run.created_at),
+            running_s=_seconds(now - started_at),
+            ttft_ms=run.ttft_ms,
+            milestones=tuple(Event.decode(orjson.dumps(values)) for values in run.milestones),
+            tokens=tuple(token_event(row) for row in tokens),
+        )
+
+    # Writes under a lease
+
+    def save(self, lease: Lease, batch: Batch) -> bool:
+        """Add a batch to the run; True when its cancel was requested. Repeating it is harmless.
+
+        Raises LeaseLostError, DatabaseUnavailableError.
+        """
+        with self._database.write() as session:
+            cancel_requested = self._update(session, lease, **_progress(batch))
+            _insert_tokens(session, batch.tokens)
+        return cancel_requested
+
+    def finish(self, lease: Lease, batch: Batch, *, text: str, summary: Summary) -> None:
+        """End the run: the batch, whose last milestone is its `Ended`, and every column that follows from it.
+
+        Repeating it after an unknown outcome is harmless. Raises LeaseLostError, DatabaseUnavailableError.
+        """
+        changes = {**_progress(batch), **_ending(batch), **asdict(summary), "text": text}
+        with self._database.write() as session:
+            try:
+                self._update(session, lease, **changes)
+            except LeaseLostError:
+                if not _is_written(session, lease, batch):
+                    raise
+                return
+            _insert_tokens(session, batch.tokens)
+
+    def is_cancel_requested(self, lease: Lease) -> bool:
+        """The truth about a cancel. Raises LeaseLostError when the run has another owner."""
+        with self._database.read() as session:
+            answer = session.scalar(select(Run.cancel_requested).where(*_held_by(lease)))
+        if answer is None:
+            raise _lost(lease)
+        return answer
+
+    def release(self, lease: Lease) -> None:
+        """Hand the run back to the queue. Raises LeaseLostError."""
+        with self._database.write() as session:
+            self._update(
+                session, lease, status=Status.QUEUED, lease_owner=None, lease_until=None, enqueued_at=database_now()
+            )
+
+    def renew(self, leases: Sequence[Lease]) -> None:
+        """Put the end of each lease that is still held `lease_s` ahead."""
+        with self._database.write() as session:
+            for lease in leases:
+                session.execute(
+                    update(Run).where(*_held_by(lease)).values(lease_until=database_now(plus_s=self._lease_s))
+                )
+
+    def give_up(self) -> None:
+        """Let every lease of this worker run out now, so that others need not wait for it."""
+        with self._database.write() as session:
+            session.execute(
+                update(Run)
+                .where(Run.status == Status.RUNNING, Run.lease_owner == self._owner)
+                .values(lease_until=database_now())
+            )
+
+    def mark_ended_published(self, run_id: str) -> None:
+        with self._database.write() as session:
+            session.execute(update(Run).where(Run.id == run_id).values(ended_published=True))
+
+    def _update(self, session: Session, lease: Lease, **changes: Any) -> bool:
+        answer = session.execute(
+            update(Run)
+            .where(*_held_by(lease))
+            .values(**changes)
+            .returning(Run.cancel_requested)
+            .execution_options(synchronize_session=False)
+        ).first()
+        if answer is None:
+            raise _lost(lease)
+        return bool(answer.cancel_requested)
+
+
+def _held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Run.id == lease.run_id,
+        Run.status == Status.RUNNING,
+        Run.attempt == lease.attempt,
+        Run.lease_owner == lease.owner,
+    )
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(f"Attempt {lease.attempt} no longer owns run {lease.run_id}; it writes nothing more.")
+
+
+def _without_tables() -> DatabaseUnavailableError:
+    return DatabaseUnavailableError(
+        "The database has no tables yet. Run `python -m alembic upgrade head`, then try again."
+    )
+
+
+def _progress(batch: Batch) -> dict[str, Any]:
+    changes: dict[str, Any] = {"num_tokens": batch.num_tokens, "ttft_ms": batch.ttft_ms}
+    for event in batch.milestones or ():
+        if isinstance(event.payload, Started):
+            ids = event.payload.prompt_token_ids
+            changes |= {"prompt_token_ids": list(ids), "num_prompt_tokens": len(ids)}
+        if isinstance(event.payload, Prefilled):
+            changes["kv_bytes"] = event.payload.kv_bytes
+    if batch.milestones is not None:
+        changes["milestones"] = [orjson.loads(event.encode()) for event in batch.milestones]
+    return changes
+
+
+def _ending(batch: Batch) -> dict[str, Any]:
+    ended = _ended_of(batch)
+    return {
+        "status": ended.status,
+        "ended_at": database_now(),
+        "lease_owner": None,
+        "lease_until": None,
+        "stop_reason": ended.stop.reason,
+        "stop": to_json(ended.stop),
+        "num_tokens": ended.num_tokens,
+        "ttft_ms": ended.timing.ttft_ms,
+        "tokens_per_s": ended.timing.tokens_per_s,
+        "timing": to_json(ended.timing),
+        "passes": to_json(ended.passes),
+        "kv_positions": ended.kv_positions,
+        "kv_bytes": ended.kv_bytes,
+    }
+
+
+def _ended_of(batch: Batch) -> Ended:
+    if not batch.milestones or not isinstance(batch.milestones[-1].payload, Ended):
+        raise ValueError("a run is finished with its `Ended` event only")
+    return batch.milestones[-1].payload
+
+
+def _is_written(session: Session, lease: Lease, batch: Batch) -> bool:
+    """Whether an earlier try of the same `finish` was committed although its answer was lost."""
+    saved = session.execute(select(Run.status, Run.milestones).where(Run.id == lease.run_id)).first()
+    if saved is None or saved.status not in _TERMINAL or batch.milestones is None:
+        return False
+    return bool(saved.milestones) and saved.milestones[-1] == orjson.loads(batch.milestones[-1].encode())
+
+
+def _insert_tokens(session: Session, events: Sequence[Event]) -> None:
+    if not events:
+        return
+    dialect = sqlite if session.get_bind().dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(Token).on_conflict_do_nothing(index_elements=["run_id", "position"])
+    session.execute(statement, [token_row(event) for event in events])
+
+
+def _seconds(duration: timedelta) -> float:
+    return max(0.0, duration.total_seconds())
