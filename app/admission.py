@@ -59,7 +59,10 @@ def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenize
 
 
 def check_settings(settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
-    """Refuse settings that name tokens this checkpoint does not have. Raises SettingError naming the field."""
+    """Refuse settings that name tokens this checkpoint does not have. Raises SettingError naming the field.
+
+    `tokenizer` parses special tokens: a banned string may be one. Without it banned strings are left to the worker.
+    """
     settings.check_vocabulary(info.vocab_size)
     if tokenizer is None:
         return

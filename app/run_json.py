@@ -61,7 +61,7 @@ def comparison_json(
 
     `divergence[i]["arm"]` is an index into `arms`; a run that does not differ has no entry.
     """
-    references = {run.sample_index: run for run in runs if (run.arm_index or 0) == baseline}
+    references = {run.sample_index: run for run in runs if run.arm_index == baseline}
     divergence = [
         {"arm": index, **found}
         for index, run in enumerate(runs)
@@ -82,7 +82,7 @@ def _divergence_from(reference: RunDetail, run: RunDetail) -> dict[str, Any] | N
     found = first_divergence(reference.tokens, run.tokens)
     if found is None:
         return None
-    sentence = explain(found, a=f"arm {reference.arm_index or 0}", b=f"arm {run.arm_index or 0}")
+    sentence = explain(found, a=f"arm {reference.arm_index}", b=f"arm {run.arm_index}")
     return {**divergence_json(found), "explanation": sentence}
 
 

@@ -125,9 +125,10 @@ class Submitter:
         """The checkpoint that will run these arms, after every check."""
         check_text(prompt, self._settings.max_prompt_characters)
         info = self._resolve(checkpoint)
+        has_banned_text = any(isinstance(item, str) for settings in arms for item in settings.banned)
+        parsing = self._serving.tokenizer(info, parse_special=True) if has_banned_text else None
         for settings in arms:
-            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
-            check_settings(settings, info, tokenizer)
+            check_settings(settings, info, parsing)
         for settings in {(s.parse_special, s.max_tokens == 0): s for s in arms}.values():
             tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
             check_prompt(prompt, settings, info, tokenizer)

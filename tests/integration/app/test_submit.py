@@ -1,0 +1,288 @@
+"""What is refused, what is saved, and what reaches the queue."""
+
+import socket
+import time
+
+import pytest
+from sqlalchemy import func, select
+
+from app.history import History
+from app.serving import Serving
+from app.settings import AppSettings
+from app.submit import Submitter, sample_seed
+from models.db.runs import Run
+from models.db.session import Database
+from models.errors import (
+    BrokerUnavailableError,
+    DecodeLabError,
+    LimitError,
+    NotFoundError,
+    NoWorkerError,
+    PromptError,
+    SettingError,
+    UnknownCheckpointError,
+)
+from models.events import Status, StopReason
+from models.names import CANCEL_CHANNEL
+from models.sampling import NEUTRAL, Settings
+from tests.integration.app.by_hand import CONTEXT, Worker
+from tests.integration.app.conftest import ValkeyServer
+
+
+def num_runs(database: Database) -> int:
+    with database.read() as session:
+        return session.scalar(select(func.count()).select_from(Run)) or 0
+
+
+def test_run_is_saved_whole_and_its_id_is_on_the_queue(submitter: Submitter, worker: Worker, history: History) -> None:
+    info = worker.appear()
+    run_id = submitter.submit("two words", Settings(temperature=0.5), checkpoint="tiny")
+    run = history.run(run_id)
+    assert run.status is Status.QUEUED
+    assert run.prompt == "two words"
+    assert run.settings == Settings(temperature=0.5, seed=run.settings.seed)
+    assert run.settings.seed is not None
+    assert 0 <= run.settings.seed < 2**32
+    assert run.enqueued_at is not None
+    assert (run.checkpoint, run.weights_digest) == ("tiny", info.weights_digest)
+    assert worker.queued_ids() == [run_id]
+
+
+def test_given_seed_is_kept_and_drawn_seeds_differ(submitter: Submitter, worker: Worker, history: History) -> None:
+    worker.appear()
+    given = history.run(submitter.submit("x", Settings(seed=2**64 - 1)))
+    assert given.settings.seed == 2**64 - 1
+    drawn = {history.run(submitter.submit("x", NEUTRAL)).settings.seed for _ in range(5)}
+    assert len(drawn) == 5
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "error", "words"),
+    [
+        ("", NEUTRAL, PromptError, ["empty"]),
+        ("a\ud800b", NEUTRAL, PromptError, ["Character 1", "U+D800"]),
+        ("x" * CONTEXT, NEUTRAL, PromptError, [str(CONTEXT), "tiny"]),
+        ("x" * 5000, NEUTRAL, PromptError, ["5000", str(CONTEXT)]),
+        ("x" * 1_000_001, NEUTRAL, LimitError, ["1,000,001", "1,000,000"]),
+        ("x", Settings(stop_token_ids=(258,)), SettingError, ["stop_token_ids", "258", "257"]),
+        ("x", Settings(logit_bias={999: 1.0}), SettingError, ["logit_bias", "999"]),
+        ("x", Settings(banned=("ab",)), SettingError, ["banned", "'ab'", "2 tokens"]),
+        (None, NEUTRAL, PromptError, ["NoneType"]),
+    ],
+)
+def test_refusals_name_what_is_wrong_and_save_nothing(
+    submitter: Submitter,
+    worker: Worker,
+    database: Database,
+    prompt: str,
+    settings: Settings,
+    error: type[DecodeLabError],
+    words: list[str],
+) -> None:
+    worker.appear()
+    with pytest.raises(error) as caught:
+        submitter.submit(prompt, settings)
+    for word in words:
+        assert word in caught.value.message
+    assert num_runs(database) == 0
+    assert worker.queued_ids() == []
+
+
+def test_prompts_at_the_edge_of_the_context(submitter: Submitter, worker: Worker) -> None:
+    worker.appear()
+    submitter.submit("x" * (CONTEXT - 1), NEUTRAL)
+    submitter.submit("x" * CONTEXT, Settings(max_tokens=0))
+    with pytest.raises(PromptError):
+        submitter.submit("x" * (CONTEXT + 1), Settings(max_tokens=0))
+
+
+def test_special_tokens_count_as_the_switch_says(submitter: Submitter, worker: Worker) -> None:
+    worker.appear()
+    prompt = "<s>" * 6  # 6 tokens when parsed, 18 as text
+    submitter.submit(prompt, Settings(parse_special=True))
+    with pytest.raises(PromptError, match="18 tokens"):
+        submitter.submit(prompt, NEUTRAL)
+
+
+def test_one_token_may_be_banned_by_its_text(submitter: Submitter, worker: Worker) -> None:
+    worker.appear()
+    submitter.submit("x", Settings(banned=("a", "</s>", 3)))
+
+
+def test_empty_prompt_runs_from_bos_and_bos_counts(submitter: Submitter, worker: Worker) -> None:
+    worker.appear(adds_bos=True)
+    submitter.submit("", NEUTRAL)
+    with pytest.raises(PromptError, match=f"{CONTEXT} tokens"):
+        submitter.submit("x" * (CONTEXT - 1), NEUTRAL)
+
+
+def test_without_a_published_tokenizer_the_worker_decides(submitter: Submitter, worker: Worker) -> None:
+    worker.appear(has_tokenizer=False)
+    submitter.submit("x" * 5000, Settings(banned=("ab",)))
+
+
+def test_unknown_checkpoint_names_the_served_ones(submitter: Submitter, worker: Worker) -> None:
+    worker.appear()
+    with pytest.raises(UnknownCheckpointError, match="served are tiny") as caught:
+        submitter.submit("x", NEUTRAL, checkpoint="gpt-17")
+    assert caught.value.field == "checkpoint"
+
+
+def test_no_worker_says_which_command_starts_one(submitter: Submitter, worker: Worker, database: Database) -> None:
+    with pytest.raises(NoWorkerError, match=r"make up.*decodelab worker"):
+        submitter.submit("x", NEUTRAL)
+    worker.appear()
+    with pytest.raises(NoWorkerError, match="'other'"):
+        submitter.submit("x", NEUTRAL, checkpoint="other")
+    worker.vanish()
+    with pytest.raises(NoWorkerError):
+        submitter.submit("x", NEUTRAL, checkpoint="tiny")
+    assert num_runs(database) == 0
+
+
+def test_redis_away_refuses_quickly_and_saves_nothing(
+    submitter: Submitter, worker: Worker, valkey: ValkeyServer, database: Database
+) -> None:
+    worker.appear()
+    valkey.kill()
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailableError, match="make up"):
+        submitter.submit("x", NEUTRAL)
+    assert time.monotonic() - began < 2
+    assert num_runs(database) == 0
+
+
+def test_silent_redis_refuses_within_two_seconds(database: Database, app_settings: AppSettings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
+        url = f"redis://:secret@127.0.0.1:{silent.getsockname()[1]}/0"
+        submitter = Submitter(database, url, Serving(url), app_settings)
+        began = time.monotonic()
+        with pytest.raises(BrokerUnavailableError) as caught:
+            submitter.submit("x", NEUTRAL)
+        assert time.monotonic() - began < 2
+    assert "secret" not in caught.value.message
+
+
+def test_redis_lost_after_the_commit_leaves_the_run_for_the_sweeper(
+    submitter: Submitter, worker: Worker, valkey: ValkeyServer, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.appear()
+    save = submitter._save
+
+    def save_then_lose_redis(*args: object) -> None:
+        save(*args)
+        valkey.kill()
+
+    monkeypatch.setattr(submitter, "_save", save_then_lose_redis)
+    began = time.monotonic()
+    run_id = submitter.submit("x", NEUTRAL)
+    assert time.monotonic() - began < 5
+    run = history.run(run_id)
+    assert (run.status, run.enqueued_at) == (Status.QUEUED, None)
+    # It can still be ended, without Redis and without a worker.
+    submitter.cancel(run_id)
+    assert history.run(run_id).status is Status.CANCELLED
+    # The queue works again by itself.
+    valkey.start()
+    worker.appear()
+    monkeypatch.undo()
+    again = submitter.submit("x", NEUTRAL)
+    assert worker.queued_ids() == [again]
+
+
+def test_queue_limit_is_named(database: Database, worker: Worker, app_settings: AppSettings, serving: Serving) -> None:
+    worker.appear()
+    small = app_settings.model_copy(update={"max_queued": 2})
+    submitter = Submitter(database, app_settings.redis_url, serving, small)
+    submitter.submit("x", NEUTRAL)
+    submitter.submit("x", NEUTRAL)
+    with pytest.raises(LimitError, match="2 runs wait already and at most 2"):
+        submitter.submit("x", NEUTRAL)
+    submitter.close()
+
+
+def test_arms_share_one_drawn_seed_unless_they_have_their_own(
+    submitter: Submitter, worker: Worker, history: History
+) -> None:
+    worker.appear()
+    arms = [NEUTRAL, Settings(temperature=0.2), Settings(seed=5)]
+    experiment_id, run_ids = submitter.submit_comparison("x", arms)
+    experiment = history.experiment(experiment_id)
+    assert [run.id for run in experiment.arms] == run_ids == worker.queued_ids()
+    seeds = [run.settings.seed for run in experiment.arms]
+    assert seeds[0] == seeds[1] != 5
+    assert seeds[2] == 5
+    assert [(run.arm_index, run.sample_index) for run in experiment.arms] == [(0, 0), (1, 0), (2, 0)]
+    assert (experiment.prompt, experiment.baseline_index) == ("x", 0)
+
+
+def test_several_seeds_are_the_same_for_all_arms(submitter: Submitter, worker: Worker, history: History) -> None:
+    worker.appear()
+    arms = [Settings(seed=7), Settings(seed=7, top_k=1)]
+    experiment_id, run_ids = submitter.submit_comparison("x", arms, seeds=3)
+    runs = history.experiment(experiment_id).arms
+    assert len(run_ids) == len(set(run_ids)) == 6
+    assert [run.settings.seed for run in runs[:3]] == [7, sample_seed(7, 1), sample_seed(7, 2)]
+    assert [run.settings.seed for run in runs[:3]] == [run.settings.seed for run in runs[3:]]
+    assert len({run.settings.seed for run in runs}) == 3
+
+
+@pytest.mark.parametrize(("num_arms", "seeds"), [(0, 1), (1, 1), (65, 1), (2, 0), (2, 65), (64, 5)])
+def test_comparisons_of_a_wrong_size_are_refused(
+    submitter: Submitter, worker: Worker, database: Database, num_arms: int, seeds: int
+) -> None:
+    worker.appear()
+    with pytest.raises(LimitError):
+        submitter.submit_comparison("x", [NEUTRAL] * num_arms, seeds=seeds)
+    assert num_runs(database) == 0
+
+
+def test_one_bad_arm_refuses_the_comparison(submitter: Submitter, worker: Worker, database: Database) -> None:
+    worker.appear()
+    with pytest.raises(SettingError):
+        submitter.submit_comparison("x", [NEUTRAL, Settings(banned=(999,))])
+    assert num_runs(database) == 0
+
+
+def test_cancel_of_a_waiting_run_ends_it_at_once(submitter: Submitter, worker: Worker, history: History) -> None:
+    worker.appear()
+    run_id = submitter.submit("x", NEUTRAL)
+    submitter.cancel(run_id)
+    submitter.cancel(run_id)
+    run = history.run(run_id)
+    assert run.status is Status.CANCELLED
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.CANCELLED
+    assert [event.type for event in run.events] == ["ended"]
+
+
+def test_cancel_of_a_running_run_asks_its_worker(submitter: Submitter, worker: Worker, history: History) -> None:
+    worker.appear()
+    run_id = submitter.submit("x", NEUTRAL)
+    worker.save(run_id, [])  # claimed
+    hints = worker.redis.pubsub(ignore_subscribe_messages=True)
+    hints.subscribe(CANCEL_CHANNEL)
+    hints.get_message(timeout=1)
+    submitter.cancel(run_id)
+    message = hints.get_message(timeout=2)
+    assert message is not None
+    assert message["data"] == run_id.encode()
+    run = history.run(run_id)
+    assert (run.status, run.cancel_requested) == (Status.RUNNING, True)
+    hints.close()
+
+
+def test_cancel_without_redis_is_still_saved(
+    submitter: Submitter, worker: Worker, valkey: ValkeyServer, history: History
+) -> None:
+    worker.appear()
+    run_id = submitter.submit("x", NEUTRAL)
+    worker.save(run_id, [])
+    valkey.kill()
+    submitter.cancel(run_id)
+    assert history.run(run_id).cancel_requested
+
+
+def test_cancel_of_an_unknown_run(submitter: Submitter) -> None:
+    with pytest.raises(NotFoundError):
+        submitter.cancel("no-such-run")

@@ -1,0 +1,114 @@
+"""Where two arms part, and their figures: numbers worked by hand."""
+
+import math
+
+import pytest
+
+from app.compare import Divergence, Figures, distinct_n, explain, figures, first_divergence
+from tests.unit.app.runs import candidate, token
+
+IT, THE = 5, 9
+
+
+def a_tokens():
+    """Arm A, cold: its settings all but decide for " It"; the noise favours " The" by 1.2."""
+    rivals = (
+        candidate(IT, math.log(0.61), math.log(0.994), piece=" It", noise=0.3),
+        candidate(THE, math.log(0.22), math.log(0.006), piece=" The", noise=1.5),
+    )
+    return [token(0, 1), token(1, 2), token(2, IT, text=" It", candidates=rivals)]
+
+
+def b_tokens():
+    """Arm B, neutral: processed equals raw, so the noise decides for " The"."""
+    rivals = (
+        candidate(IT, math.log(0.61), math.log(0.61), piece=" It", noise=0.3),
+        candidate(THE, math.log(0.22), math.log(0.22), piece=" The", noise=1.5),
+    )
+    return [token(0, 1), token(1, 2), token(2, THE, text=" The", candidates=rivals), token(3, 4)]
+
+
+def test_divergence_holds_both_rivals_as_both_arms_saw_them() -> None:
+    found = first_divergence(a_tokens(), b_tokens())
+    assert isinstance(found, Divergence)
+    assert found.position == 2
+    assert found.a is not None
+    assert found.b is not None
+    assert (found.a.pick.token_id, found.a.other.token_id) == (IT, THE)
+    assert (found.b.pick.token_id, found.b.other.token_id) == (THE, IT)
+    assert found.a.pick.logprob == pytest.approx(math.log(0.994))
+    assert found.b.other.logprob == pytest.approx(math.log(0.61))
+    assert found.noise_difference == pytest.approx(1.2)
+
+
+def test_explanation_is_the_sentence_of_the_page() -> None:
+    found = first_divergence(a_tokens(), b_tokens())
+    assert found is not None
+    assert explain(found, a="A", b="C") == (
+        'Token 2: raw: " It" 61 %, " The" 22 %. A: 99.4 % and 0.6 %, picked " It". '
+        'C: 61 % and 22 %, picked " The". The shared noise favours " The" by 1.2 nats.'
+    )
+
+
+def test_a_removed_rival_names_its_stage() -> None:
+    rivals = (candidate(IT, -0.1, 0.0, piece="x"), candidate(THE, -2.3, None, piece="y", removed_by="top_p"))
+    left = [token(0, IT, candidates=rivals)]
+    right = [token(0, THE, candidates=(candidate(IT, -0.1, -0.1), candidate(THE, -2.3, -2.3, piece="y")))]
+    found = first_divergence(left, right)
+    assert found is not None
+    assert found.a is not None
+    assert found.a.other.removed_by == "top_p"
+    assert "removed by top_p" in explain(found)
+    assert found.noise_difference is None
+
+
+def test_a_rival_that_the_ledger_lacks_is_not_invented() -> None:
+    found = first_divergence([token(0, IT, candidates=())], [token(0, THE, candidates=())])
+    assert found is not None
+    assert found.a is not None
+    assert found.a.pick.is_known
+    assert not found.a.other.is_known
+    assert found.a.other.logprob is None
+
+
+def test_noise_that_is_not_shared_has_no_difference() -> None:
+    def arm(pick: int, noise: float):
+        rivals = (candidate(IT, -1.0, -1.0, noise=noise), candidate(THE, -1.0, -1.0, noise=0.0))
+        return [token(0, pick, candidates=rivals)]
+
+    found = first_divergence(arm(IT, 2.0), arm(THE, -2.0))
+    assert found is not None
+    assert found.noise_difference is None
+
+
+def test_equal_arms_do_not_part_and_a_shorter_one_ends() -> None:
+    assert first_divergence(a_tokens(), a_tokens()) is None
+    assert first_divergence([], []) is None
+    found = first_divergence(a_tokens()[:2], a_tokens())
+    assert found is not None
+    assert (found.position, found.a) == (2, None)
+    assert found.b is not None
+    assert found.b.pick.token_id == IT
+    assert explain(found) == "A ended after 2 tokens; B goes on."
+
+
+def test_figures_by_hand() -> None:
+    tokens = [token(0, 1, raw_logprob=-1.0, logprob=-0.5), token(1, 2, raw_logprob=-3.0, logprob=-1.5), token(2, 1)]
+    assert figures(tokens) == Figures(
+        num_tokens=3,
+        mean_logprob=pytest.approx(-1.5),
+        mean_logprob_processed=pytest.approx(-0.75),
+        perplexity=pytest.approx(math.exp(1.5)),
+        distinct={1: pytest.approx(2 / 3), 2: 1.0, 3: 1.0},
+    )
+
+
+def test_figures_of_nothing_are_none() -> None:
+    assert figures([]) == Figures(0, None, None, None, {1: None, 2: None, 3: None})
+
+
+@pytest.mark.parametrize(
+    ("ids", "n", "share"), [([1, 1, 1, 1], 1, 0.25), ([1, 2, 1, 2], 2, 2 / 3), ([1], 2, None), ([], 1, None)]
+)
+def test_distinct_n(ids: list[int], n: int, share: float | None) -> None:
+    assert distinct_n(ids, n) == (None if share is None else pytest.approx(share))
