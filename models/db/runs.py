@@ -8,6 +8,7 @@ from sqlalchemy import text as sql_text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.db.base import Base, LosslessText
+from models.db.experiments import Experiment
 
 
 class Run(Base):
@@ -24,7 +25,7 @@ class Run(Base):
     ended_at: Mapped[datetime | None]
 
     experiment_id: Mapped[str | None] = mapped_column(
-        String(36), ForeignKey("experiments.id", ondelete="SET NULL"), index=True
+        String(36), ForeignKey(Experiment.id, ondelete="SET NULL"), index=True
     )
     arm_index: Mapped[int | None]
     sample_index: Mapped[int | None]

@@ -1,0 +1,111 @@
+"""The migrations: complete, one at a time, all or nothing, and never at the cost of rows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from models.db.ledger import token_row
+from models.db.runs import Run, Token
+from models.db.session import Database
+from tests.fakes.events import token_event
+from tests.fakes.rows import new_run
+from tests.fakes.services import REPOSITORY, Postgres, migrate
+
+
+def alembic(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "alembic", "-x", f"url={url}", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without tables, once for each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'data' / 'empty.sqlite3'}"
+    postgres: Postgres = request.getfixturevalue("postgres")
+    return postgres.create_database(f"empty_{tmp_path.name}")
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_models(database_url: str) -> None:
+    result = alembic(database_url, "check")
+    assert result.returncode == 0, result.stderr
+    assert "No new upgrade operations" in result.stdout
+
+
+def test_two_upgrades_at_once_both_succeed(empty_url: str) -> None:
+    command = [sys.executable, "-m", "alembic", "-x", f"url={empty_url}", "upgrade", "head"]
+    both = [subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE) for _ in range(2)]
+    logs = [process.communicate(timeout=60)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], logs
+    assert sum("Running upgrade" in log for log in logs) == 1, "the second one had nothing left to do"
+
+
+def test_an_upgrade_that_fails_half_way_changes_nothing_and_a_repeat_completes(empty_url: str) -> None:
+    """A table that is in the way makes the last statements fail, when others have been carried out already."""
+    if empty_url.startswith("sqlite"):
+        Path(empty_url.removeprefix("sqlite:///")).parent.mkdir()
+    engine = create_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE tokens (mine INTEGER)"))
+    assert alembic(empty_url, "upgrade", "head").returncode != 0
+    assert set(inspect(engine).get_table_names()) == {"tokens"}
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE tokens"))
+    engine.dispose()
+    migrate(empty_url)
+    assert set(inspect(engine).get_table_names()) >= {"runs", "tokens", "experiments"}
+    engine.dispose()
+
+
+def test_a_batch_migration_of_a_parent_table_keeps_the_child_rows(sqlite_url: str, tmp_path: Path) -> None:
+    """A batch migration copies, drops and renames `runs`; with foreign keys on, its tokens would go with it."""
+    database = Database(sqlite_url)
+    with database.write() as session:
+        session.add(new_run(id="parent"))
+        session.flush()
+        session.add_all(Token(**token_row(token_event("parent", seq))) for seq in range(2, 12))
+    database.close()
+
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "alembic.ini").write_text((REPOSITORY / "alembic.ini").read_text())
+    _copy_migrations(project / "migrations")
+    result = subprocess.run(
+        [sys.executable, "-m", "alembic", "-x", f"url={sqlite_url}", "upgrade", "head"],
+        cwd=project,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+    database = Database(sqlite_url)
+    with database.read() as session:
+        columns = {row[1] for row in session.execute(text("PRAGMA table_info(runs)"))}
+        assert "color" in columns, "the added migration did not run"
+        assert session.query(Run).count() == 1
+        assert session.query(Token).count() == 10
+    database.close()
+
+
+def _copy_migrations(folder: Path) -> None:
+    (folder / "versions").mkdir(parents=True)
+    for source in (REPOSITORY / "migrations").rglob("*"):
+        if source.suffix in (".py", ".mako"):
+            (folder / source.relative_to(REPOSITORY / "migrations")).write_text(source.read_text())
+    (folder / "versions" / "9999_a_batch_change.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        f"revision, down_revision = '9999', '{_newest_revision()}'\n"
+        "def upgrade():\n"
+        "    with op.batch_alter_table('runs', recreate='always') as batch:\n"
+        "        batch.add_column(sa.Column('color', sa.Text(), nullable=True))\n"
+    )
+
+
+def _newest_revision() -> str:
+    return max(path.name.split("_")[0] for path in (REPOSITORY / "migrations" / "versions").glob("*_*.py"))
