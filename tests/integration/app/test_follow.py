@@ -15,27 +15,27 @@ from models.errors import DatabaseUnavailableError, DecodeLabError, NotFoundErro
 from models.events import Event, Resumed
 from models.names import stream_key
 from models.sampling import NEUTRAL
+from tests.fakes.services import Valkey
 from tests.integration.app.by_hand import Worker
-from tests.integration.app.conftest import ValkeyServer
 from tests.unit.app.runs import ended, events, token
 
 NUM_TOKENS = 12
 
 
-@pytest.fixture()
+@pytest.fixture
 def run_id(submitter: Submitter, worker: Worker) -> str:
     worker.appear()
     return submitter.submit("two", NEUTRAL)
 
 
-@pytest.fixture()
+@pytest.fixture
 def told(run_id: str) -> list[Event]:
     """The run's whole history: started, prefilled, 12 tokens, ended."""
     return events(run_id, [token(position, 40 + position) for position in range(NUM_TOKENS)])
 
 
-@pytest.fixture()
-def follower(database: Database, valkey: ValkeyServer) -> Follower:
+@pytest.fixture
+def follower(database: Database, valkey: Valkey) -> Follower:
     return Follower(database, valkey.url)
 
 
@@ -62,7 +62,7 @@ def read_while(follower: Follower, run_id: str, at: dict[int, Callable[[], None]
 
 
 def test_an_ended_run_comes_from_the_database_alone(
-    follower: Follower, worker: Worker, told: list[Event], valkey: ValkeyServer
+    follower: Follower, worker: Worker, told: list[Event], valkey: Valkey
 ) -> None:
     worker.save(told[0].run_id, told)
     valkey.kill()
@@ -113,7 +113,7 @@ def test_flush_of_redis_in_mid_run(follower: Follower, worker: Worker, told: lis
 
 
 def test_redis_away_and_back(
-    follower: Follower, worker: Worker, told: list[Event], run_id: str, valkey: ValkeyServer
+    follower: Follower, worker: Worker, told: list[Event], run_id: str, valkey: Valkey
 ) -> None:
     def lose() -> None:
         valkey.kill()
@@ -129,7 +129,7 @@ def test_redis_away_and_back(
 
 
 def test_redis_away_for_the_whole_run(
-    follower: Follower, worker: Worker, told: list[Event], run_id: str, valkey: ValkeyServer
+    follower: Follower, worker: Worker, told: list[Event], run_id: str, valkey: Valkey
 ) -> None:
     at = {0: valkey.kill, 3: lambda: worker.save(run_id, told[3:])}
     worker.save(run_id, told[:3])
@@ -209,7 +209,7 @@ def test_a_damaged_record_is_an_error_and_no_endless_wait(
         asyncio.run(read(follower, run_id))
 
 
-def test_database_away_at_the_beginning(valkey: ValkeyServer) -> None:
+def test_database_away_at_the_beginning(valkey: Valkey) -> None:
     away = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailableError):
         asyncio.run(read(Follower(away, valkey.url), "any"))

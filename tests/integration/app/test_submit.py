@@ -25,8 +25,8 @@ from models.errors import (
 from models.events import Status, StopReason
 from models.names import CANCEL_CHANNEL
 from models.sampling import NEUTRAL, Settings
+from tests.fakes.services import Valkey
 from tests.integration.app.by_hand import CONTEXT, Worker
-from tests.integration.app.conftest import ValkeyServer
 
 
 def num_runs(database: Database) -> int:
@@ -141,7 +141,7 @@ def test_no_worker_says_which_command_starts_one(submitter: Submitter, worker: W
 
 
 def test_redis_away_refuses_quickly_and_saves_nothing(
-    submitter: Submitter, worker: Worker, valkey: ValkeyServer, database: Database
+    submitter: Submitter, worker: Worker, valkey: Valkey, database: Database
 ) -> None:
     worker.appear()
     valkey.kill()
@@ -164,7 +164,7 @@ def test_silent_redis_refuses_within_two_seconds(database: Database, app_setting
 
 
 def test_redis_lost_after_the_commit_leaves_the_run_for_the_sweeper(
-    submitter: Submitter, worker: Worker, valkey: ValkeyServer, history: History, monkeypatch: pytest.MonkeyPatch
+    submitter: Submitter, worker: Worker, valkey: Valkey, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.appear()
     save = submitter._save
@@ -273,7 +273,7 @@ def test_cancel_of_a_running_run_asks_its_worker(submitter: Submitter, worker: W
 
 
 def test_cancel_without_redis_is_still_saved(
-    submitter: Submitter, worker: Worker, valkey: ValkeyServer, history: History
+    submitter: Submitter, worker: Worker, valkey: Valkey, history: History
 ) -> None:
     worker.appear()
     run_id = submitter.submit("x", NEUTRAL)

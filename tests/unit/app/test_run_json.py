@@ -10,7 +10,8 @@ from models.sampling import Settings
 from tests.unit.app.runs import candidate, detail, events, token
 
 RUN_KEYS = [
-    "id", "checkpoint", "prompt", "prompt_token_ids", "text", "settings", "seed", "stop", "tokens", "passes", "kv", "timing",
+    "id", "checkpoint", "prompt", "prompt_token_ids", "text", "settings", "seed", "stop", "tokens", "passes", "kv",
+    "timing",
 ]  # fmt: skip
 TOKEN_KEYS = [
     "position", "token_id", "piece", "visible", "raw_logprob", "logprob", "rank", "entropy", "candidates", "kept",
