@@ -1,0 +1,159 @@
+"""Picks follow the processed distribution, and depend on nothing but it, the seed and the position."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.engine_numbers.rows import entries, kept_ids, logits_of, row
+from workers.engine.logits.pipeline import process
+from workers.engine.noise import gumbel_numpy
+from workers.engine.sampler import pick, pick_rows
+
+# The 0.999 quantile of chi-square for 1 to 7 degrees of freedom.
+CHI_SQUARE = [10.83, 13.82, 16.27, 18.47, 20.52, 22.46, 24.32]
+P = (0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 0.03, 0.02)
+
+MIXED: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"top_k": 9999999},
+    {"top_k": 1},
+    {"top_p": 0.9, "temperature": 1.3},
+    {"typical_p": 0.9},
+    {"min_p": 0.02, "repetition_penalty": 1.2, "presence_penalty": 0.4},
+    {"no_repeat_ngram_size": 2, "logit_bias": {"3": 2}, "banned": [4], "min_tokens": 99},
+    {"top_k": 40, "top_p": 0.8, "min_p": 0.01, "typical_p": 0.95, "temperature": 0.7},
+]
+
+
+def picks(logits: torch.Tensor, rows: list[Any], positions: list[int]) -> list[int]:
+    return pick(process(logits, rows), rows, positions).token_ids.tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"temperature": 1.7}, {"top_p": 0.7}, {"banned": [0], "top_k": 5}, {"logit_bias": {"7": 3}}], ids=str
+)
+def test_many_seeds_follow_the_processed_distribution(values: dict[str, Any]) -> None:
+    num_draws, size = 20_000, 500
+    processed = process(logits_of(*P), [row(values)])
+    expected = processed.logprobs[0].exp() * num_draws
+    counts = torch.zeros(len(P), dtype=torch.float64)
+    rows = [row(values | {"seed": 0})] * size
+    logits = logits_of(*P).expand(size, -1)
+    for start in range(0, num_draws, size):
+        rows = [row(values | {"seed": seed}) for seed in range(start, start + size)]
+        counts += torch.bincount(torch.tensor(picks(logits, rows, [3] * size)), minlength=len(P))
+    kept = expected > 0
+    assert counts[~kept].sum() == 0
+    statistic = float(((counts - expected)[kept] ** 2 / expected[kept]).sum())
+    assert statistic < CHI_SQUARE[int(kept.sum()) - 2]
+
+
+def test_many_positions_of_one_seed_follow_it_too() -> None:
+    num_draws = 20_000
+    processed = process(logits_of(*P), [row()])
+    counts = torch.zeros(len(P), dtype=torch.float64)
+    for position in range(num_draws):
+        counts[int(pick(processed, [row()], [position]).token_ids[0])] += 1
+    expected = torch.tensor(P, dtype=torch.float64) * num_draws
+    assert float(((counts - expected) ** 2 / expected).sum()) < CHI_SQUARE[len(P) - 2]
+
+
+def test_more_than_fifty_tokens_of_a_flat_distribution_are_drawn() -> None:
+    # 5000 first tokens over 512 nearly uniform logits: no hidden top_k.
+    logits = torch.randn(1, 512, generator=torch.Generator().manual_seed(7)) * 0.1
+    processed = process(logits, [row()])
+    counts = torch.zeros(512, dtype=torch.float64)
+    for seed in range(5000):
+        counts[int(pick(processed, [row({"seed": seed})], [0]).token_ids[0])] += 1
+    expected = processed.logprobs[0].exp() * 5000
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    assert int((counts > 0).sum()) > 400
+    assert abs(statistic - 511) < 3.3 * math.sqrt(2 * 511)  # p > 0.001, chi-square of 511 degrees being near normal
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**20), st.floats(0.05, 8), st.integers(2, 9000))
+def test_the_short_way_picks_what_the_whole_row_picks(seed: int, position: int, spread: float, size: int) -> None:
+    logits = torch.randn(2, size, generator=torch.Generator().manual_seed(seed % 1000)) * spread
+    rows = [row({"seed": seed}), row({"seed": seed, "top_p": 0.9})]
+    processed = process(logits, rows)
+    assert (
+        pick(processed, rows, [position] * 2).token_ids.tolist() == pick_rows(processed, rows, [position] * 2).tolist()
+    )
+
+
+def test_the_short_way_over_a_whole_vocabulary() -> None:
+    logits = torch.randn(1, 49152, generator=torch.Generator().manual_seed(1)) * torch.tensor([[2.0]])
+    processed = process(logits, [row()])
+    for position in range(200):
+        values = row({"seed": 10**12 + position})
+        expected = pick_rows(processed, [values], [position]).tolist()
+        assert pick(processed, [values], [position]).token_ids.tolist() == expected
+
+
+def test_the_pick_is_the_documented_formula() -> None:
+    processed = process(logits_of(*P), [row({"seed": 42, "top_k": 5})])
+    ids = torch.tensor(kept_ids(processed))
+    scores = processed.logprobs[0, ids].numpy() + gumbel_numpy(42, 6, ids.numpy())
+    assert pick(processed, [row({"seed": 42, "top_k": 5})], [6]).token_ids.tolist() == [int(ids[scores.argmax()])]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [512, 49152])
+def test_a_row_alone_and_in_any_batch_gives_the_same_bits(size: int, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        generator = torch.Generator().manual_seed(5)
+        logits = torch.randn(len(MIXED), size, generator=generator) * 3
+        history = torch.randint(0, size, (len(MIXED), 40), generator=generator).tolist()
+        rows = [
+            row(values | {"seed": 100 + i}, prompt=history[i][:30], output=history[i][30:], end=frozenset({2}))
+            for i, values in enumerate(MIXED)
+        ]
+        positions = list(range(10, 10 + len(rows)))
+        alone = [entries(logits[i : i + 1], [rows[i]], [positions[i]])[0] for i in range(len(rows))]
+        bits = [process(logits[i : i + 1], [rows[i]]).logprobs[0] for i in range(len(rows))]
+        for order in ([*range(len(rows))], [*reversed(range(len(rows)))], [4, 0, 4, 8, 1, 4], [6, 7]):
+            chosen = [rows[i] for i in order]
+            batch = process(logits[order], chosen)
+            assert all(torch.equal(batch.logprobs[place], bits[i]) for place, i in enumerate(order))
+            assert entries(logits[order], chosen, [positions[i] for i in order]) == [alone[i] for i in order]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    logits = torch.randn(1, 49152, generator=torch.Generator().manual_seed(6)) * 3
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append([entries(logits, [row(values, prompt=[1, 2, 3])], [4]) for values in MIXED])
+    finally:
+        torch.set_num_threads(before)
+    assert results[0] == results[1]
+
+
+def test_arms_that_agree_pick_alike_and_top_k_one_is_greedy() -> None:
+    logits = torch.randn(1, 512, generator=torch.Generator().manual_seed(8)) * 2
+    for seed in range(30):
+        same = [{}, {"top_k": 512}, {"top_k": 9999999}, {"top_k": 0}]
+        assert len({entries(logits, [row(v | {"seed": seed})])[0].token_id for v in same}) == 1
+        (one,) = entries(logits, [row({"top_k": 1, "seed": seed})])
+        (greedy,) = entries(logits, [row({"temperature": 0, "seed": seed})])
+        assert one.token_id == greedy.token_id == int(logits.argmax())
+
+
+def test_one_finite_logit_is_picked_whatever_the_settings() -> None:
+    logits = torch.full((1, 40), -math.inf)
+    logits[0, 17] = -5.0
+    for values in MIXED:
+        (entry,) = entries(logits, [row(values, end=frozenset({2}))])
+        assert (entry.token_id, entry.raw_logprob, entry.logprob, entry.rank) == (17, 0.0, 0.0, 1)

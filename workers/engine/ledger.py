@@ -1,0 +1,153 @@
+"""The account of each pick: both distributions at the chosen token, its rivals, and what the stages did.
+
+Everything is gathered on the logits' device and moved in one transfer; the entries are plain Python. Log-probabilities
+are rounded to 6 decimals here, at their source, so every later reader shows the same number.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.events import Others
+from models.sampling import DEFAULT_ORDER
+from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
+from workers.engine.logits.rows import row_sums
+from workers.engine.noise import gumbel_numpy
+from workers.engine.sampler import Picks, seed_of
+
+_DECIMALS: Final = 6
+_NUM_FACTS: Final = 4  # of the row as a whole, see `_facts`
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCandidate:
+    """The numbers of a `models.events.Candidate`: everything but its piece."""
+
+    token_id: int
+    raw_logprob: float | None
+    logprob: float | None
+    removed_by: str | None
+    penalty: float
+    noise: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The numbers of a `models.events.TokenPicked`."""
+
+    token_id: int
+    raw_logprob: float
+    logprob: float
+    rank: int
+    rank_processed: int
+    entropy: float
+    entropy_processed: float
+    kept: dict[str, int]
+    removed_mass: dict[str, float]
+    candidates: tuple[LedgerCandidate, ...]  # top raw, the chosen one, top processed: by raw log-probability, then id
+    others: Others
+
+
+def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[LedgerEntry]:
+    """One entry a row. Equal logits are ranked by id, the lowest first, where a list has to end among them."""
+    num_top = min(max(row.settings.alternatives for row in rows), processed.logits.shape[1])
+    chosen = picks.token_ids.unsqueeze(1)  # (rows, 1)
+    shown = torch.cat([chosen, _top(processed.raw_logits, num_top), _top(processed.logits, num_top)], dim=1)
+    table = torch.stack([shown.double(), *_columns(processed, shown)], dim=-1)  # (rows, shown, 5)
+    packed = torch.cat([_facts(processed, chosen), table.flatten(1)], dim=1).cpu().numpy()
+    entries = []
+    for index, row in enumerate(rows):
+        facts, numbers = packed[index, :_NUM_FACTS], packed[index, _NUM_FACTS:].reshape(shown.shape[1], -1)
+        candidates = _candidates(numbers, row, num_top=num_top, position=picks.positions[index])
+        entries.append(_entry(processed, index, facts, numbers[0], candidates))
+    return entries
+
+
+def _top(logits: Tensor, num: int) -> Tensor:
+    """The ids of the `num` largest of each row, best first, the lower id first among equals: (rows, num)."""
+    # An int64 that orders like (value, -id): the float's bits with its magnitude reversed where it is negative.
+    bits = logits.view(torch.int32)
+    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    return torch.topk((ordered << 32) - ids, num, dim=-1).indices
+
+
+def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
+    """Numbers of the tokens `ids` (rows, n), float64 each: raw and processed log-probability, stage, penalty."""
+    sources = (processed.raw_logprobs, processed.logprobs, processed.removed_by, processed.penalty)
+    return [source.gather(1, ids).double() for source in sources]
+
+
+def _facts(processed: Processed, chosen: Tensor) -> Tensor:
+    """Ranks of the chosen token and entropies, raw and processed: (rows, 4) float64."""
+    numbers = []
+    for logits in (processed.raw_logits, processed.logits):
+        better = logits > logits.gather(1, chosen)
+        numbers.append(better.sum(dim=-1) + 1.0)
+    for logprobs, probs in (
+        (processed.raw_logprobs, processed.raw_probs),
+        (processed.logprobs, processed.logprobs.exp()),
+    ):
+        # A probability of 0 adds nothing: its logarithm is made finite first.
+        numbers.append(-row_sums(probs * logprobs.clamp_min(torch.finfo(torch.float64).min)))
+    return torch.stack([number.double() for number in numbers], dim=1)
+
+
+def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, position: int) -> tuple[LedgerCandidate, ...]:
+    """From one row of the table: the chosen token, `num_top` raw ones and `num_top` processed ones, in this order."""
+    num = min(row.settings.alternatives, num_top)
+    mine = np.concatenate([numbers[: 1 + num], numbers[1 + num_top : 1 + num_top + num]])
+    is_listed = np.ones(len(mine), dtype=bool)
+    is_listed[1 + num :] = mine[1 + num :, 2] > -np.inf  # where fewer are kept, the processed list is shorter
+    mine = mine[is_listed]
+    _, first = np.unique(mine[:, 0], return_index=True)
+    mine = mine[first]  # by id
+    mine = mine[np.argsort(-mine[:, 1], kind="stable")]
+    ids = mine[:, 0].astype(np.int64)
+    noise: list[float | None] = [None] * len(mine)
+    if not row.settings.is_greedy:
+        noise = gumbel_numpy(seed_of(row), position, ids).round(_DECIMALS).tolist()
+    raw, processed, penalty = (_rounded(mine[:, column]) for column in (1, 2, 4))
+    stages = [None if code == NOT_REMOVED else DEFAULT_ORDER[int(code)].value for code in mine[:, 3].tolist()]
+    columns = zip(ids.tolist(), raw, processed, stages, penalty, noise, strict=True)
+    return tuple(LedgerCandidate(i, r, p, s, d or 0.0, g) for i, r, p, s, d, g in columns)
+
+
+def _entry(
+    processed: Processed,
+    index: int,
+    facts: NDArray[np.float64],
+    chosen: NDArray[np.float64],
+    candidates: tuple[LedgerCandidate, ...],
+) -> LedgerEntry:
+    rank, rank_processed, entropy, entropy_processed = (abs(f) for f in facts.tolist())
+    return LedgerEntry(
+        token_id=int(chosen[0]),
+        raw_logprob=round(float(chosen[1]), _DECIMALS),
+        logprob=round(float(chosen[2]), _DECIMALS),
+        rank=int(rank),
+        rank_processed=int(rank_processed),
+        entropy=round(entropy, _DECIMALS),
+        entropy_processed=round(entropy_processed, _DECIMALS),
+        kept=processed.kept[index],
+        removed_mass={stage: round(mass, _DECIMALS) for stage, mass in processed.removed_mass[index].items()},
+        candidates=candidates,
+        others=Others(raw=_rest([c.raw_logprob for c in candidates]), processed=_rest([c.logprob for c in candidates])),
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float | None]:
+    """To 6 decimals; None for minus infinity."""
+    return [value if value > -np.inf else None for value in values.round(_DECIMALS).tolist()]
+
+
+def _rest(logprobs: Sequence[float | None]) -> float:
+    """The mass that the numbers shown leave over."""
+    shown = math.fsum(math.exp(value) for value in logprobs if value is not None)
+    return round(max(0.0, 1.0 - shown), _DECIMALS)
