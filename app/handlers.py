@@ -1,0 +1,271 @@
+"""What the pages do: plain functions and async generators over the parts of the program, without any layout.
+
+A handler answers with the values of the page's components, in the order that its docstring gives. Every check happens
+here or behind: a page's event can be called by anyone who can reach the server.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+import gradio as gr
+
+from app.history import RunFilter
+from app.merging import merged
+from app.parts import Parts
+from app.record import ExperimentDetail
+from app.render import notices
+from app.render.divergence import Arm, CompareView, arm_name
+from app.render.form import Form, changed_words, form_of, settings_of
+from app.render.history import history_table
+from app.render.inspector import EMPTY, inspector
+from app.render.live import RunView
+from models.errors import DecodeLabError, LimitError, NotFoundError
+from models.events import StopReason, TokenPicked
+from models.sampling import Settings
+
+Update = tuple[Any, ...]
+SKIP: Final = gr.skip()
+BUDGET_FIELDS: Final[tuple[str, ...]] = ("seed", "max_tokens")
+EXAMPLE_PROMPT: Final = "The capital of France is"
+MAX_ARMS: Final = 4
+
+
+class Handlers:
+    """The events of all pages."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    # Playground
+
+    async def run(self, prompt: str, form: Form, budget: Form, checkpoint: str | None) -> AsyncGenerator[Update]:
+        """Submit and follow: strip, facts, inspector, run id, alert, Run button, Stop button."""
+        try:
+            settings = settings_of({**(form or {}), **(budget or {})})
+            run_id = await asyncio.to_thread(
+                self._parts.submitter.submit, prompt or "", settings, checkpoint=checkpoint or None
+            )
+        except DecodeLabError as exc:
+            yield SKIP, SKIP, SKIP, SKIP, notices.alert(exc), *_buttons(is_running=False)
+            return
+        async with aclosing(self._watch(RunView(run_id, settings))) as updates:
+            async for update in updates:
+                yield update
+
+    async def open_run(self, run_id: str | None) -> AsyncGenerator[Update]:
+        """A run's link was opened: prompt, form, budget, then everything of `run`."""
+        if not run_id:
+            yield (SKIP,) * 10
+            return
+        try:
+            detail = await asyncio.to_thread(self._parts.history.run, run_id)
+        except DecodeLabError as exc:
+            yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
+            return
+        form, budget = _split(detail.settings)
+        head: Update = (detail.prompt, form, budget)
+        async with aclosing(self._watch(RunView(run_id, detail.settings))) as updates:
+            async for update in updates:
+                yield *head, *update
+                head = (SKIP, SKIP, SKIP)
+
+    async def inspect(self, checkpoint: str | None, event: gr.EventData) -> str:
+        """The inspector of a token that was chosen in the strip."""
+        token = await self._token(str(event.run), int(event.index))
+        return inspector(token, vocab_size=await asyncio.to_thread(self._vocab_size, checkpoint))
+
+    def stop(self, run_id: str | None) -> str:
+        """Ask for the run's end: the alert. The page goes on following until the end is there."""
+        return self._stop_all([run_id] if run_id else [])
+
+    # Compare
+
+    async def compare(
+        self, prompt: str, arms: Sequence[Form], budget: Form, checkpoint: str | None
+    ) -> AsyncGenerator[Update]:
+        """Submit and follow all arms: columns, outcome, inspectors, experiment id, alert, Run button, Stop button."""
+        try:
+            settings = _arms_settings(arms, budget)
+            experiment_id, run_ids = await asyncio.to_thread(
+                self._parts.submitter.submit_comparison, prompt or "", settings, checkpoint=checkpoint or None
+            )
+        except DecodeLabError as exc:
+            yield SKIP, SKIP, SKIP, SKIP, notices.alert(exc), *_buttons(is_running=False)
+            return
+        view = _compare_view(experiment_id, list(zip(run_ids, settings, strict=True)))
+        async with aclosing(self._watch_arms(view)) as updates:
+            async for update in updates:
+                yield update
+
+    async def open_experiment(self, experiment_id: str | None) -> AsyncGenerator[Update]:
+        """A comparison's link was opened: prompt, arms, budget, then everything of `compare`."""
+        if not experiment_id:
+            yield (SKIP,) * 10
+            return
+        try:
+            detail = await asyncio.to_thread(self._parts.history.experiment, experiment_id)
+            view = _compare_view(experiment_id, [(arm.id, arm.settings) for arm in detail.arms])
+        except DecodeLabError as exc:
+            yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
+            return
+        head = _compare_head(detail)
+        async with aclosing(self._watch_arms(view)) as updates:
+            async for update in updates:
+                yield *head, *update
+                head = (SKIP, SKIP, SKIP)
+
+    async def inspect_arms(self, checkpoint: str | None, event: gr.EventData) -> str:
+        """The inspectors of all arms at the chosen position, side by side."""
+        detail = await asyncio.to_thread(self._parts.history.experiment, str(event.experiment))
+        vocab_size = await asyncio.to_thread(self._vocab_size, checkpoint)
+        panels = []
+        for i, arm in enumerate(detail.arms[:MAX_ARMS]):
+            try:
+                token = await self._token(arm.id, int(event.index))
+            except NotFoundError:
+                continue
+            panels.append(inspector(token, vocab_size=vocab_size, title=arm_name(i)))
+        return f'<div class="dl-inspectors">{"".join(panels)}</div>'
+
+    def stop_experiment(self, experiment_id: str | None) -> str:
+        """Ask for the end of every arm: the alert."""
+        if not experiment_id:
+            return notices.alert(None)
+        try:
+            detail = self._parts.history.experiment(experiment_id)
+        except DecodeLabError as exc:
+            return notices.alert(exc)
+        return self._stop_all([arm.id for arm in detail.arms if not arm.status.is_terminal])
+
+    # History
+
+    def list_runs(self, text: str, checkpoint: str, stop_reason: str, before: str, shown: str) -> Update:
+        """One more page of runs: table, `before` of the next page, what is shown so far, More button, alert."""
+        filters = RunFilter(
+            text=(text or "").strip(),
+            checkpoint=checkpoint or None,
+            stop_reason=StopReason(stop_reason) if stop_reason in set(StopReason) else None,
+        )
+        is_filtered = filters != RunFilter()
+        try:
+            page = self._parts.history.page(filters, before=before or None, limit=50)
+        except DecodeLabError as exc:
+            return SKIP, SKIP, SKIP, SKIP, notices.alert(exc)
+        table = history_table(page.rows, is_filtered=is_filtered) if page.rows or not shown else ""
+        more = gr.update(visible=page.next is not None)
+        return shown + table, page.next or "", shown + table, more, notices.alert(None)
+
+    # All pages
+
+    def status(self, checkpoint: str | None) -> Update:
+        """Who serves what: the line at the top, and the list to choose from."""
+        try:
+            workers = self._parts.serving.workers()
+        except DecodeLabError as exc:
+            return notices.broken_line(exc), SKIP
+        names = sorted({w.checkpoint.name for w in workers})
+        chosen = checkpoint if checkpoint in names or not names else names[0]
+        choice = gr.update(choices=names, value=chosen, visible=len(names) > 1) if names else SKIP
+        return notices.checkpoint_line(workers, chosen), choice
+
+    def count_tokens(self, prompt: str, form: Form, checkpoint: str | None) -> str:
+        """How many tokens the prompt has; a dash where nobody can tell."""
+        try:
+            name = checkpoint or self._parts.serving.workers()[0].checkpoint.name
+            parse_special = (form or {}).get("parse_special") == "on"
+            number = self._parts.serving.count_tokens(name, prompt or "", parse_special=parse_special)
+            return notices.token_count(number, self._parts.serving.info(name).context_length)
+        except (DecodeLabError, IndexError):
+            return notices.token_count(None, None)
+
+    # Inside
+
+    async def _watch(self, view: RunView) -> AsyncGenerator[Update]:
+        """Follow one run from its first event: strip, facts, inspector, run id, alert, Run button, Stop button."""
+        yield view.strip(), "", EMPTY, view.run_id, notices.alert(None), *_buttons(is_running=True)
+        error: DecodeLabError | None = None
+        async with aclosing(merged([self._parts.follower.follow(view.run_id)])) as batches:
+            async for batch in batches:
+                for _, event in batch:
+                    if isinstance(event, DecodeLabError):
+                        error = event
+                    else:
+                        view.apply(event)
+                yield view.strip(), SKIP, SKIP, SKIP, SKIP, SKIP, SKIP
+        alert = notices.alert(error, run_id=view.run_id) if error else SKIP
+        yield view.strip(), view.facts(), SKIP, SKIP, alert, *_buttons(is_running=False)
+
+    async def _watch_arms(self, view: CompareView) -> AsyncGenerator[Update]:
+        """Follow all arms in one: columns, outcome, inspectors, experiment id, alert, Run button, Stop button."""
+        yield view.columns(), view.words(), "", view.experiment_id, notices.alert(None), *_buttons(is_running=True)
+        error: DecodeLabError | None = None
+        words = ""
+        follows = [self._parts.follower.follow(arm.view.run_id) for arm in view.arms]
+        async with aclosing(merged(follows)) as batches:
+            async for batch in batches:
+                for index, event in batch:
+                    if isinstance(event, DecodeLabError):
+                        error = event
+                    else:
+                        view.arms[index].view.apply(event)
+                view.update_divergence()
+                before, words = words, view.words()
+                yield view.columns(), SKIP if words == before else words, SKIP, SKIP, SKIP, SKIP, SKIP
+        alert = notices.alert(error) if error else SKIP
+        yield view.columns(), view.words(), SKIP, SKIP, alert, *_buttons(is_running=False)
+
+    async def _token(self, run_id: str, position: int) -> TokenPicked:
+        """The record of one token of a run, live or saved. Raises NotFoundError."""
+        # A token's seq is at least its position + 2 (started and prefilled come first), more after a resumption.
+        async with aclosing(self._parts.follower.follow(run_id, after=max(position, 0) + 1)) as events:
+            async for event in events:
+                if isinstance(event.payload, TokenPicked) and event.payload.position >= position:
+                    return event.payload
+        raise NotFoundError(f"Run {run_id} has no token {position}.", field="index")
+
+    def _vocab_size(self, checkpoint: str | None) -> int | None:
+        try:
+            return self._parts.serving.info(checkpoint).vocab_size if checkpoint else None
+        except DecodeLabError:
+            return None
+
+    def _stop_all(self, run_ids: Sequence[str]) -> str:
+        for run_id in run_ids:
+            try:
+                self._parts.submitter.cancel(run_id)
+            except DecodeLabError as exc:
+                return notices.alert(exc, run_id=run_id)
+        return notices.alert(None)
+
+
+def _buttons(*, is_running: bool) -> tuple[Any, Any]:
+    """Run, Stop: one of the two is there."""
+    return gr.update(visible=not is_running), gr.update(visible=is_running)
+
+
+def _split(settings: Settings) -> tuple[Form, Form]:
+    """The form of the settings panel and that of the budget."""
+    form = form_of(settings)
+    budget = {field: form.pop(field) for field in BUDGET_FIELDS if field in form}
+    return form, budget
+
+
+def _arms_settings(arms: Sequence[Form], budget: Form) -> list[Settings]:
+    if not 2 <= len(arms or ()) <= MAX_ARMS:
+        raise LimitError(f"A comparison on this page has 2 to {MAX_ARMS} arms, not {len(arms or ())}.", field="arms")
+    return [settings_of({**arm, **(budget or {})}) for arm in arms]
+
+
+def _compare_view(experiment_id: str, runs: Sequence[tuple[str, Settings]]) -> CompareView:
+    arms = [
+        Arm(arm_name(i), changed_words(settings), RunView(run_id, settings))
+        for i, (run_id, settings) in enumerate(runs[:MAX_ARMS])
+    ]
+    return CompareView(experiment_id, arms)
+
+
+def _compare_head(detail: ExperimentDetail) -> Update:
+    forms = [_split(arm.settings) for arm in detail.arms[:MAX_ARMS]]
+    return detail.prompt, [form for form, _ in forms], forms[0][1] if forms else {}

@@ -1,0 +1,82 @@
+"""The table of saved runs: dense, one line a run, every cell escaped; a line opens its run or its comparison."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from app.history import RunSummary
+from app.render.ending import reason_words
+from app.render.panel import ARM_NAMES
+from app.render.text import clipped, count, esc
+
+_HEAD: Final = (
+    "<thead><tr><th>time (UTC)</th><th>prompt</th><th>text</th><th>settings</th><th>stop</th>"
+    '<th class="dl-num">tokens</th><th class="dl-num">tok/s</th><th class="dl-num">mean logprob</th></tr></thead>'
+)
+_NUM_PROMPT_CHARACTERS: Final = 48
+_NUM_TEXT_CHARACTERS: Final = 64
+
+
+def history_table(rows: Sequence[RunSummary], *, is_filtered: bool = False) -> str:
+    """The rows in the order given; runs of one comparison carry its link and their arm's letter."""
+    if not rows:
+        hint = (
+            "No saved run matches. Clear the filters to see all."
+            if is_filtered
+            else 'Nothing is saved yet. Runs of the <a href="./">playground</a> and '
+            '<a href="./compare">comparisons</a> appear here.'
+        )
+        return f'<p class="dl-hint">{hint}</p>'
+    body = "".join(_row(row) for row in rows)
+    return f'<div class="dl-scroll"><table class="dl-history">{_HEAD}<tbody>{body}</tbody></table></div>'
+
+
+def link_to(row: RunSummary) -> str:
+    """The address at which a run opens, relative to the pages' root."""
+    return f"./?run={esc(row.id)}"
+
+
+def changed_words(changed: dict[str, Any]) -> str:
+    """The saved changes in short; long values as their number of entries. Not escaped."""
+    parts = [f"{field} {_short(value)}" for field, value in changed.items() if field != "max_tokens"]
+    return ", ".join(parts)
+
+
+def _row(row: RunSummary) -> str:
+    link = link_to(row)
+    prompt = clipped(row.prompt_start, _NUM_PROMPT_CHARACTERS) or "(empty)"
+    settings = esc(changed_words(row.changed)) or '<span class="dl-soft">neutral</span>'
+    mean = "" if row.mean_logprob is None else f"{row.mean_logprob:.3f}"
+    speed = "" if row.tokens_per_s is None else f"{row.tokens_per_s:.1f}"
+    created = row.created_at
+    return (
+        f'<tr data-run="{esc(row.id)}"><td class="dl-time"><time datetime="{created.isoformat()}">'
+        f"{created:%d %b %H:%M:%S}</time></td>"
+        f'<td class="dl-start"><a href="{link}">{prompt}</a></td>'
+        f'<td class="dl-start">{clipped(row.text_start, _NUM_TEXT_CHARACTERS)}</td>'
+        f'<td class="dl-set">{_arm(row)}{settings}</td><td>{_stop(row)}</td>'
+        f'<td class="dl-num">{count(row.num_tokens)}</td><td class="dl-num">{speed}</td>'
+        f'<td class="dl-num">{mean}</td></tr>'
+    )
+
+
+def _arm(row: RunSummary) -> str:
+    if row.experiment_id is None:
+        return ""
+    index = row.arm_index or 0
+    name = ARM_NAMES[index] if index < len(ARM_NAMES) else str(index + 1)
+    link = f"./compare?experiment={esc(row.experiment_id)}"
+    return f'<a class="dl-armlink" href="{link}" title="open the comparison">{name}</a> '
+
+
+def _stop(row: RunSummary) -> str:
+    if row.stop_reason is None:
+        return f'<span class="dl-soft">{esc(row.status.value)}</span>'
+    return esc(reason_words(row.stop_reason.value))
+
+
+def _short(value: object) -> str:
+    if value is True:
+        return "on"
+    if isinstance(value, list | tuple | dict):
+        return f"({len(value)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,125 @@
+"""One token beside its rivals: both probabilities as bars, what removed whom, and the rest in one row."""
+
+import math
+
+from app.render.text import bits, count, esc, percent, percent_of, quoted
+from models.events import Candidate, TokenPicked
+
+EMPTY = '<p class="dl-hint">Click a token, or press an arrow key in the text, to see what else could have come.</p>'
+
+_STAGE_WORDS = {
+    "bias": "banned",
+    "no_repeat_ngram": "no_repeat_ngram",
+    "min_tokens": "min_tokens",
+}
+
+
+def inspector(token: TokenPicked, *, vocab_size: int | None = None, title: str = "") -> str:
+    """The whole panel for one token. `title` names the arm where several panels stand side by side."""
+    rows = "".join(_row(c, token) for c in token.candidates)
+    return (
+        f'<section class="dl-inspector" data-position="{token.position}" aria-label="Token {token.position}">'
+        f"{_heading(token, title)}{_facts(token, vocab_size)}"
+        '<table class="dl-rivals"><thead><tr><th></th><th>candidate</th><th class="dl-num">raw</th><th></th>'
+        '<th class="dl-num">processed</th><th></th></tr></thead>'
+        f"<tbody>{rows}{_others(token)}</tbody></table></section>"
+    )
+
+
+def _heading(token: TokenPicked, title: str) -> str:
+    piece = quoted(token.piece) if token.piece else f"<code>{esc(token.token_bytes.hex(' ') or 'no bytes')}</code>"
+    arm = f'<span class="dl-arm">{esc(title)}</span> ' if title else ""
+    return (
+        f"<h3>{arm}Token {token.position} {piece} <small>id {token.token_id}</small></h3>"
+        f'<p class="dl-pair"><span>raw <b>{percent(token.raw_logprob)}</b></span>'
+        f"<span>processed <b>{percent(token.logprob)}</b></span></p>"
+    )
+
+
+def _facts(token: TokenPicked, vocab_size: int | None) -> str:
+    rank = f"rank {count(token.rank)}" + (f" of {count(vocab_size)}" if vocab_size else "")
+    facts = [
+        rank,
+        f"rank {count(token.rank_processed)} processed",
+        f"entropy {bits(token.entropy)} raw, {bits(token.entropy_processed)} processed",
+    ]
+    kept = [f"{esc(stage)} kept {count(n)}" + _removed(token, stage) for stage, n in token.kept.items()]
+    state = _state(token)
+    return f'<p class="dl-facts">{" · ".join(facts + kept + state)}</p>'
+
+
+def _removed(token: TokenPicked, stage: str) -> str:
+    mass = token.removed_mass.get(stage)
+    return "" if mass is None else f" (removed {percent_of(mass)} raw)"
+
+
+def _state(token: TokenPicked) -> list[str]:
+    if token.withheld:
+        return ["not in the text: cut away by a stop string"]
+    if not token.visible:
+        return ["not in the text: an end or special token"]
+    if not token.piece:
+        return ["a part of a character; the text comes with a later token"]
+    if token.text != token.piece:
+        return [f"cut by a stop string: {quoted(token.text)} is in the text"]
+    return []
+
+
+def _row(candidate: Candidate, token: TokenPicked) -> str:
+    picked = candidate.token_id == token.token_id
+    classes = " ".join(c for c in ("dl-picked" if picked else "", "dl-removed" if candidate.removed_by else "") if c)
+    mark = '<span aria-label="picked">▸</span>' if picked else ""
+    name = quoted(candidate.piece) if candidate.piece else f"<code>#{candidate.token_id}</code>"
+    return (
+        f'<tr class="{classes}" data-token-id="{candidate.token_id}" title="{esc(_details(candidate))}">'
+        f"<td>{mark}</td><td>{name}</td>"
+        f'<td class="dl-num" data-raw="{_number(candidate.raw_logprob)}">{percent(candidate.raw_logprob)}</td>'
+        f"<td>{_bar(candidate.raw_logprob, 'raw')}</td>{_processed(candidate)}</tr>"
+    )
+
+
+def _processed(candidate: Candidate) -> str:
+    if candidate.logprob is None:
+        stage = candidate.removed_by
+        words = f"removed by {esc(_STAGE_WORDS.get(stage, stage))}" if stage else "impossible"
+        return f'<td class="dl-num">–</td><td class="dl-gone" data-removed-by="{esc(stage or "")}">{words}</td>'
+    return (
+        f'<td class="dl-num" data-processed="{_number(candidate.logprob)}">{percent(candidate.logprob)}</td>'
+        f"<td>{_bar(candidate.logprob, 'processed')}</td>"
+    )
+
+
+def _others(token: TokenPicked) -> str:
+    others = token.others
+    return (
+        '<tr class="dl-others"><td></td><td>all others</td>'
+        f'<td class="dl-num" data-raw-mass="{others.raw}">{percent_of(others.raw)}</td>'
+        f"<td>{_bar_of(others.raw, 'raw')}</td>"
+        f'<td class="dl-num" data-processed-mass="{others.processed}">{percent_of(others.processed)}</td>'
+        f"<td>{_bar_of(others.processed, 'processed')}</td></tr>"
+    )
+
+
+def _details(candidate: Candidate) -> str:
+    parts = [f"id {candidate.token_id}"]
+    if candidate.raw_logprob is not None:
+        parts.append(f"raw log-probability {candidate.raw_logprob:.4f}")
+    if candidate.logprob is not None:
+        parts.append(f"processed {candidate.logprob:.4f}")
+    if candidate.penalty:
+        parts.append(f"bias and penalties changed its logit by {candidate.penalty:+.4f}")
+    if candidate.noise is not None:
+        parts.append(f"noise {candidate.noise:+.4f}")
+    return ", ".join(parts)
+
+
+def _number(logprob: float | None) -> str:
+    return "" if logprob is None else repr(logprob)
+
+
+def _bar(logprob: float | None, kind: str) -> str:
+    return _bar_of(0.0 if logprob is None else math.exp(logprob), kind)
+
+
+def _bar_of(probability: float, kind: str) -> str:
+    return f'<span class="dl-bar dl-bar-{kind}"><i style="width:{100 * min(probability, 1.0):.1f}%"></i></span>'

@@ -1,0 +1,90 @@
+"""A run as the page knows it so far: events go in one by one, values for the page's parts come out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from app.render.ending import ending
+from app.render.text import count, milliseconds
+from app.render.timing import cache_line, figures, gaps_chart, waterfall
+from app.render.tokens import line
+from models.events import Ended, Event, Prefilled, Resumed, Started, TokenPicked
+from models.sampling import Settings
+
+
+@dataclass(slots=True)
+class RunView:
+    """The fold of a run's events. `apply` is the only thing that changes it."""
+
+    run_id: str
+    settings: Settings | None = None
+    tokens: list[TokenPicked] = field(default_factory=list)
+    lines: str = ""
+    started: Started | None = None
+    prefilled: Prefilled | None = None
+    num_resumed: int = 0
+    ended: Ended | None = None
+
+    def apply(self, event: Event) -> None:
+        match event.payload:
+            case TokenPicked() as token:
+                self.tokens.append(token)
+                self.lines += line(token)
+            case Started() as started:
+                self.started = started
+            case Prefilled() as prefilled:
+                self.prefilled = prefilled
+            case Resumed():
+                self.num_resumed += 1
+            case Ended() as ended:
+                self.ended = ended
+            case _:
+                assert_never(event.payload)
+
+    @property
+    def state(self) -> str:
+        return "ended" if self.ended else "running" if self.started else "queued"
+
+    def strip(self) -> dict[str, Any]:
+        """The token strip's value: it grows at the end of `lines` and is otherwise a few short words."""
+        return {
+            "run": self.run_id,
+            "lines": self.lines,
+            "state": self.state,
+            "note": self.note(),
+            "tail": self.ended.tail if self.ended else "",
+        }
+
+    def note(self) -> str:
+        """What the run is doing, in words. Plain text."""
+        if self.ended is not None:
+            return ""
+        if self.started is None:
+            return "Queued: waiting for a worker."
+        resumed = f" Resumed {count(self.num_resumed, 'time')} after a worker was lost." if self.num_resumed else ""
+        if self.tokens:
+            return f"Running.{resumed}"
+        if self.prefilled is None:
+            return f"Prefill over {count(len(self.started.prompt_token_ids), 'prompt token')}.{resumed}"
+        return f"Prompt read in {milliseconds(self.prefilled.prefill_ms)}; decoding.{resumed}"
+
+    def facts(self) -> str:
+        """The stop record, timing and cache of an ended run as HTML; empty before."""
+        if self.ended is None:
+            return ""
+        timing = self.ended.timing
+        resumed = ""
+        if self.num_resumed:
+            resumed = f'<p class="dl-soft">Resumed {count(self.num_resumed, "time")} after a worker was lost.</p>'
+        return (
+            f'<div class="dl-facts-block">{ending(self.ended, self.settings)}{resumed}{figures(timing)}'
+            f"{waterfall(timing)}{gaps_chart(self.tokens)}{cache_line(self.ended, self.prefilled)}</div>"
+        )
+
+
+def view_of(run_id: str, events: Sequence[Event], settings: Settings | None) -> RunView:
+    """The view after all of `events`."""
+    view = RunView(run_id, settings)
+    for event in events:
+        view.apply(event)
+    return view

@@ -1,0 +1,212 @@
+/* The token strip: running text whose every token can be chosen and is coloured by one of the scales.
+   A strip draws what is new and nothing twice; every text enters as textContent. */
+
+const LOG2E = Math.LOG2E;
+
+function measureOf(token, measure) {
+  if (measure === 'raw') return Math.exp(token[1]);
+  if (measure === 'processed') return Math.exp(token[2]);
+  if (measure === 'surprisal') return -token[1] * LOG2E;
+  if (measure === 'entropy') return token[3] * LOG2E;
+  return token[4];
+}
+
+function shadeOf(token, scale) {
+  const value = measureOf(token, scale.measure);
+  const isProbability = scale.measure === 'raw' || scale.measure === 'processed';
+  for (let i = 0; i < scale.edges.length; i++) {
+    if (isProbability ? value >= scale.edges[i] : value <= scale.edges[i]) return i;
+  }
+  return scale.edges.length;
+}
+
+function percentWords(logprob) {
+  const value = 100 * Math.exp(logprob);
+  return value >= 1 ? value.toFixed(1) + ' %' : value >= 0.01 ? value.toFixed(2) + ' %' : '<0.01 %';
+}
+
+function spelledWords(text) {
+  return '"' + text.replace(/\n/g, '\\n').replace(/\t/g, '\\t').replace(/\r/g, '\\r') + '"';
+}
+
+function tokenWords(token, index) {
+  return `token ${index} ${spelledWords(token[6] || token[0])}   raw ${percentWords(token[1])}   ` +
+    `processed ${percentWords(token[2])}   rank ${token[4]}   entropy ${(token[3] * LOG2E).toFixed(2)} bits`;
+}
+
+class TokenStrip {
+  constructor(root, onSelect) {
+    this.root = root;
+    this.onSelect = onSelect;
+    this.scale = null;
+    this.clear('');
+    root.addEventListener('click', (event) => {
+      const span = event.target.closest('[data-i]');
+      if (span) this.select(Number(span.dataset.i));
+    });
+    root.addEventListener('keydown', (event) => {
+      const last = this.tokens.length - 1;
+      const to = { ArrowRight: this.selected + 1, ArrowLeft: Math.max(this.selected, 1) - 1, Home: 0, End: last }[event.key];
+      if (to === undefined || last < 0) return;
+      event.preventDefault();
+      this.select(Math.min(to, last));
+    });
+  }
+
+  clear(run) {
+    this.run = run;
+    this.tokens = [];
+    this.drawn = 0;
+    this.selected = -1;
+    this.tail = '';
+    this.mark = -1;
+    this.root.textContent = '';
+  }
+
+  /* Shows a view {run, lines, tail}; `lines` only grows while the run is the same. */
+  update(view) {
+    const lines = view.lines || '';
+    if (view.run !== this.run || lines.length < this.drawn) this.clear(view.run);
+    if (lines.length > this.drawn) {
+      const fragment = document.createDocumentFragment();
+      for (const line of lines.slice(this.drawn).split('\n')) {
+        if (line) fragment.append(this.spanFor(JSON.parse(line)));
+      }
+      this.drawn = lines.length;
+      this.root.append(fragment);
+    }
+    if (view.tail && view.tail !== this.tail) {
+      this.tail = view.tail;
+      this.root.append(view.tail);
+    }
+  }
+
+  spanFor(token) {
+    const span = document.createElement('span');
+    span.dataset.i = this.tokens.length;
+    this.tokens.push(token);
+    const [text, kind, extra] = [token[0], token[5] || 0, token[6] || ''];
+    span.className = ['dl-t', 'dl-t dl-chip', 'dl-t dl-chip dl-part', 'dl-t dl-chip dl-withheld', 'dl-t'][kind];
+    span.textContent = kind === 0 || kind === 4 ? text : extra;
+    if (kind === 4) {
+      const rest = document.createElement('s');
+      rest.textContent = extra;
+      span.append(rest);
+    }
+    if (this.scale) span.dataset.shade = shadeOf(token, this.scale);
+    return span;
+  }
+
+  colour(scale) {
+    this.scale = scale;
+    this.tokens.forEach((token, i) => { this.span(i).dataset.shade = shadeOf(token, scale); });
+  }
+
+  span(index) { return this.root.querySelector(`[data-i="${index}"]`); }
+
+  select(index) {
+    this.highlight(index);
+    this.onSelect(index);
+  }
+
+  highlight(index) {
+    this.span(this.selected)?.removeAttribute('aria-current');
+    this.selected = index;
+    this.span(index)?.setAttribute('aria-current', 'true');
+  }
+
+  markDivergence(index) {
+    if (index === this.mark || index === null || index === undefined) return;
+    this.mark = index;
+    this.span(index)?.classList.add('dl-diverges');
+  }
+}
+
+/* The switch of scales above the text, its legend, and the line that follows the pointer. */
+class ScaleBar {
+  constructor(root, scales, onChange) {
+    this.root = root;
+    this.scales = scales;
+    this.onChange = onChange;
+    const saved = localStorage.getItem('decodelab.scale');
+    this.choose(scales.find((s) => s.name === saved) || scales[0]);
+  }
+
+  choose(scale) {
+    this.scale = scale;
+    localStorage.setItem('decodelab.scale', scale.name);
+    this.root.replaceChildren(this.buttons(), this.legend());
+    this.onChange(scale);
+  }
+
+  buttons() {
+    const group = document.createElement('div');
+    group.className = 'dl-scales';
+    group.setAttribute('role', 'group');
+    group.setAttribute('aria-label', 'colour tokens by');
+    group.append('colour');
+    for (const scale of this.scales) {
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.textContent = scale.name;
+      button.title = scale.help;
+      button.dataset.scale = scale.name;
+      button.setAttribute('aria-pressed', String(scale === this.scale));
+      button.addEventListener('click', () => this.choose(scale));
+      group.append(button);
+    }
+    return group;
+  }
+
+  legend() {
+    const list = document.createElement('ol');
+    list.className = 'dl-legend';
+    list.title = this.scale.help;
+    this.scale.labels.forEach((label, i) => {
+      const item = document.createElement('li');
+      item.dataset.shade = i;
+      item.textContent = label;
+      list.append(item);
+    });
+    return list;
+  }
+}
+
+function followPointer(area, strips, hover) {
+  area.addEventListener('pointerover', (event) => {
+    const span = event.target.closest?.('[data-i]');
+    const strip = span && strips().find((s) => s.root.contains(span));
+    hover.textContent = strip ? tokenWords(strip.tokens[Number(span.dataset.i)], Number(span.dataset.i)) : '';
+  });
+  area.addEventListener('pointerleave', () => { hover.textContent = ''; });
+}
+
+function showLink(parameter, id) {
+  const here = new URL(location.href);
+  if (!id || here.searchParams.get(parameter) === id) return;
+  here.search = '';
+  here.searchParams.set(parameter, id);
+  history.pushState(null, '', here);
+}
+
+function reloadOnBack() {
+  if (window.decodelabBack) return;
+  window.decodelabBack = true;
+  window.addEventListener('popstate', () => location.reload());
+}
+
+function runKeys(runId, stopId) {
+  if (window.decodelabKeys) return;
+  window.decodelabKeys = true;
+  const press = (id) => {
+    const button = document.getElementById(id);
+    if (button && button.offsetParent !== null && !button.disabled) button.click();
+  };
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      document.activeElement?.dispatchEvent(new Event('change', { bubbles: true }));
+      setTimeout(() => press(runId), 60);
+    } else if (event.key === 'Escape') press(stopId);
+  });
+}
