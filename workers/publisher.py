@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
@@ -65,8 +64,9 @@ class _Entry:
     sent: "Future[bool]"
 
     @property
-    def address(self) -> tuple[str, int]:
-        return self.event.run_id, self.fence
+    def group(self) -> tuple[str, int, bool]:
+        """Neighbours with the same value go into one call. An ending has its own, so that it closes the stream."""
+        return self.event.run_id, self.fence, isinstance(self.event.payload, Ended)
 
 
 class Publisher:
@@ -156,17 +156,12 @@ class Publisher:
     def _send(self, batch: list[_Entry]) -> None:
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            for (run_id, fence), entries in groupby(batch, key=lambda entry: entry.address):
-                pipeline.eval(*_script_call(run_id, fence, [entry.event for entry in entries]))
+            for (run_id, fence, closes), entries in groupby(batch, key=lambda entry: entry.group):
+                pairs = [part for entry in entries for part in (entry.event.seq + 1, entry.event.encode())]
+                pipeline.eval(_PUBLISH, 2, stream_key(run_id), attempt_key(run_id), *_header(fence, closes), *pairs)
             pipeline.execute()
 
 
-def _script_call(run_id: str, fence: int, events: Iterable[Event]) -> list[Any]:
-    pairs: list[Any] = []
-    closes = False
-    for event in events:
-        pairs += [event.seq + 1, event.encode()]
-        closes = isinstance(event.payload, Ended)
+def _header(fence: int, closes: bool) -> list[int]:
     ttl_s = STREAM_TTL_AFTER_END_S if closes else STREAM_TTL_ACTIVE_S
-    header = [fence, ttl_s, MAX_STREAM_EVENTS, int(closes)]
-    return [_PUBLISH, 2, stream_key(run_id), attempt_key(run_id), *header, *pairs]
+    return [fence, ttl_s, MAX_STREAM_EVENTS, int(closes)]

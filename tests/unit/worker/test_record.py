@@ -1,0 +1,82 @@
+"""The record of a run: folded once, in order, and split into what is saved and what is not."""
+
+import pytest
+
+from models.events import Event, StopReason, StopRecord
+from tests.fakes.events import ended, history, token
+from workers.record import Claim, Lease, Record, Summary
+
+
+def claim(*events: Event) -> Claim:
+    return Claim(
+        lease=Lease("r", 2, "w"),
+        checkpoint="c",
+        prompt="p",
+        settings={},
+        is_cancel_requested=False,
+        queued_s=0,
+        running_s=0,
+        ttft_ms=42.0,
+        milestones=tuple(e for e in events if e.type != "token"),
+        tokens=tuple(e for e in events if e.type == "token"),
+    )
+
+
+def test_a_saved_run_is_read_back_in_the_order_of_its_numbers() -> None:
+    record = Record.of_saved(claim(*history("r", 3)))
+    assert record.next_seq == 5
+    assert record.token_ids == [100, 101, 102]
+    assert record.text == " t0 t1 t2"
+    assert record.ttft_ms == 42.0
+    assert record.num_unsaved == 0
+
+
+@pytest.mark.parametrize("seq", [1, 3, 0])
+def test_an_event_out_of_its_turn_is_refused(seq: int) -> None:
+    record = Record("r")
+    record.add_all(history("r", 0))
+    with pytest.raises(ValueError, match="was due"):
+        record.add(Event("r", 1, seq, token(0)))
+
+
+def test_a_batch_has_what_is_new_and_milestones_only_when_one_is() -> None:
+    record = Record("r")
+    first, second, *tokens = history("r", 3)
+    record.add_all([first, second, tokens[0]])
+    batch = record.unsaved()
+    assert batch.milestones == (first, second)
+    assert (batch.tokens, batch.num_tokens) == ((tokens[0],), 1)
+    record.mark_saved()
+    record.add_all(tokens[1:])
+    batch = record.unsaved()
+    assert batch.milestones is None
+    assert (batch.tokens, batch.num_tokens) == (tuple(tokens[1:]), 3)
+
+
+def test_the_figures_are_those_of_all_tokens() -> None:
+    """Worked by hand: log-probabilities -1/8, -2/8, -3/8; ranks 1, 2, 3; entropy 1.5 each."""
+    record = Record.of_saved(claim(*history("r", 2)))
+    record.add(Event("r", 2, 4, token(2)))
+    summary = record.summary
+    assert (summary.mean_logprob, summary.min_logprob, summary.max_rank, summary.mean_entropy) == (
+        -0.25,
+        -0.375,
+        3,
+        1.5,
+    )
+
+
+def test_a_run_without_tokens_has_no_figures() -> None:
+    assert Record("r").summary == Summary(mean_logprob=None, min_logprob=None, max_rank=None, mean_entropy=None)
+
+
+def test_the_tail_belongs_to_the_text() -> None:
+    record = Record.of_saved(claim(*history("r", 1)))
+    record.add(Event("r", 2, 3, ended(tail="\N{REPLACEMENT CHARACTER}")))
+    assert record.text == " t0\N{REPLACEMENT CHARACTER}"
+
+
+def test_an_ending_without_an_engine_counts_what_was_told() -> None:
+    record = Record.of_saved(claim(*history("r", 4)))
+    ending = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST, message="lost"))
+    assert (ending.status, ending.num_tokens, ending.tail) == ("failed", 4, "")
