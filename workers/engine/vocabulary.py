@@ -1,0 +1,151 @@
+"""What each token id stands for: its bytes, its spelling, whether it is special. Built once for a checkpoint.
+
+Two kinds of tokenizers say exactly which bytes a token is, and their decoding joins these:
+
+- byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM): a token is spelled in 256 printable characters, one for a byte;
+- SentencePiece's way (Llama 2, Mistral, Gemma): a space is written U+2581, and `<0xF0>` is the byte F0.
+
+With any other, a token's bytes are the UTF-8 of its text alone, and text is decoded by the tokenizer itself. Where a
+run of byte tokens is no UTF-8, the second kind's own decoder writes U+FFFD for every byte of the run; here the valid
+characters in it are kept.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+_SPACE_MARK: Final = "\N{LOWER ONE EIGHTH BLOCK}"
+_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+ToBytes = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a decoder turns the spelling of a token into bytes."""
+
+    to_bytes: ToBytes
+    strips_first_space: bool = False
+
+
+class Vocabulary:
+    """Token ids and what they stand for. Ids run from 0 to `size` - 1; one that the tokenizer lacks has no bytes."""
+
+    def __init__(
+        self,
+        tokens: dict[int, str],
+        special_ids: frozenset[int],
+        reading: _Reading | None,
+        decode: Callable[[Sequence[int]], str],
+    ) -> None:
+        """`reading` is None for a tokenizer whose decoding is not simply the tokens' bytes, joined."""
+        self.size = max(tokens, default=-1) + 1
+        self.is_exact = reading is not None
+        self.strips_first_space = reading is not None and reading.strips_first_space
+        self._tokens = tokens
+        self._special_ids = special_ids
+        self._decode = decode
+        to_bytes = reading.to_bytes if reading else None
+        self._bytes = {i: to_bytes(token) for i, token in tokens.items()} if to_bytes else {}
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any) -> Self:
+        """Read a transformers tokenizer: the parts of its backend's JSON where it has one, else through its methods."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        parts = json.loads(backend.to_str()) if backend is not None else {}
+        added = parts.get("added_tokens", [])
+        special = {t["id"] for t in added if t["special"]} if parts else set(tokenizer.all_special_ids)
+
+        def decode(token_ids: Sequence[int]) -> str:
+            return str(tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+        tokens = {i: token for token, i in tokenizer.get_vocab().items()}
+        return cls(tokens, frozenset(special), _reading(parts.get("decoder")), decode)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The token's own bytes, exact; of a special token its spelling's; b"" for an id that stands for nothing."""
+        if token_id not in self._tokens:
+            return b""
+        if token_id in self._special_ids:
+            return self._tokens[token_id].encode()
+        return self._bytes[token_id] if self.is_exact else self._decode([token_id]).encode()
+
+    def spelling(self, token_id: int) -> str:
+        """The token alone, for display: its text, the hexadecimal bytes of half a character, or a special's name."""
+        if token_id not in self._tokens:
+            return f"<{token_id}>"
+        data = self.token_bytes(token_id)
+        try:
+            return data.decode() or self._tokens[token_id]
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in data)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token controls the checkpoint and has no text: <s>, <|im_end|>, ..."""
+        return token_id in self._special_ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The tokenizer's own text of these ids, special ones left out, spaces as they are."""
+        return self._decode(token_ids)
+
+
+def _reading(decoder: dict[str, Any] | None) -> _Reading | None:
+    """The reading that a decoder of the backend's JSON stands for; None for one that looks at neighbours."""
+    match decoder:
+        case {"type": "ByteLevel"}:
+            return _Reading(_byte_level)
+        case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme}:
+            return _Reading(_Spaces(mark, has_byte_tokens=False), strips_first_space=scheme != "never")
+        case {
+            "type": "Sequence",
+            "decoders": [{"type": "Replace", "pattern": {"String": mark}, "content": " "}, *rest],
+        }:
+            return _spaces_then(mark, rest)
+        case _:
+            return None
+
+
+def _spaces_then(mark: str, rest: Sequence[dict[str, Any]]) -> _Reading | None:
+    """What may follow the replacement of spaces, in this order: byte fallback, joining, one space less in front."""
+    left = list(rest)
+    has_byte_tokens = bool(left) and left[0]["type"] == "ByteFallback"
+    if has_byte_tokens:
+        left.pop(0)
+    if left and left[0]["type"] == "Fuse":
+        left.pop(0)
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    if left not in ([], [strip]):
+        return None
+    return _Reading(_Spaces(mark, has_byte_tokens=has_byte_tokens), strips_first_space=bool(left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spaces:
+    """Spelling to bytes where spaces are written as a mark."""
+
+    mark: str
+    has_byte_tokens: bool
+
+    def __call__(self, token: str) -> bytes:
+        byte = _BYTE_TOKEN.fullmatch(token) if self.has_byte_tokens else None
+        return bytes([int(byte[1], 16)]) if byte else token.replace(self.mark, " ").encode()
+
+
+def _byte_level(token: str) -> bytes:
+    """One character for a byte; a token with any other character (an added one) is text as it stands."""
+    try:
+        return bytes(_BYTE_OF[character] for character in token)
+    except KeyError:
+        return token.encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for the characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF: Final = _byte_alphabet()
