@@ -162,6 +162,7 @@ class _Stream:
             self._client = self._client or connect_for_reading(self._redis_url)
             # The entry of event `seq` has the id `{seq + 1}-0`, and a read begins after the id it is given.
             answer: Any = await self._client.xread({self._key: f"{next_seq}-0"}, count=_STREAM_COUNT, block=BLOCK_MS)
+            _leave_if_cancelled()
         except (RedisError, OSError) as exc:
             await self._lose(exc)
             return []
@@ -179,3 +180,14 @@ class _Stream:
             self._down_since = time.monotonic()
         self._retry_at = time.monotonic() + _RECONNECT_S
         await self.close()
+
+
+def _leave_if_cancelled() -> None:
+    """Raise CancelledError for a reader that was cancelled.
+
+    The Redis client's own zero time-outs can swallow a cancellation that arrives just before one of them begins; the
+    reader would then go on for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -194,6 +194,24 @@ def test_readers_that_leave_close_their_connections(
     assert len(worker.redis.client_list()) == before
 
 
+def test_a_cancellation_between_two_reads_is_not_lost(
+    follower: Follower, worker: Worker, told: list[Event], run_id: str
+) -> None:
+    worker.send(told[:1])
+
+    async def reading() -> None:
+        async for _ in follower.follow(run_id):
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async def cancelled() -> bool:
+        done, _ = await asyncio.wait([task := asyncio.create_task(reading())], timeout=5)
+        return task in done and task.cancelled()
+
+    assert asyncio.run(cancelled())
+
+
 def test_unknown_run(follower: Follower) -> None:
     with pytest.raises(NotFoundError):
         asyncio.run(read(follower, "no-such-run"))
