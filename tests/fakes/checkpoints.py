@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.fakes import tokenizers
-from workers.engine.catalog import Catalog
+from workers.engine.catalog import Catalog, CatalogEntry
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 
 VOCAB_SIZE = 512
@@ -67,8 +67,12 @@ def write_gpt2(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None, *
 
 def load(folder: Path, *, name: str = "tiny", device: str = "cpu", dtype: str = "float32") -> Checkpoint:
     """Load a folder as an operator's only checkpoint."""
-    catalog = Catalog.parse(f"{name}={folder}", folder.parent)
-    return load_checkpoint(catalog.entry(name), device=device, dtype=dtype)
+    return load_entry(Catalog.parse(f"{name}={folder}", folder.parent).entry(), device=device, dtype=dtype)
+
+
+def load_entry(entry: CatalogEntry, *, device: str = "cpu", dtype: str = "float32") -> Checkpoint:
+    """Load a prepared entry of an operator's list."""
+    return load_checkpoint(entry, device=device, dtype=dtype)
 
 
 def _write(folder: Path, build: Callable[[], Any], tokenizer: PreTrainedTokenizerFast) -> Path:

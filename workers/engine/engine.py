@@ -85,7 +85,9 @@ class Engine:
         request.settings.check_vocabulary(self.checkpoint.info.vocab_size)
         banned_ids = self.checkpoint.banned_ids(request.settings)
         silent_ids = self._limits.end_token_ids | frozenset(request.settings.stop_token_ids)
-        transcript = Transcript(self.checkpoint.vocabulary, request.settings, silent_ids)
+        vocabulary = self.checkpoint.vocabulary
+        begins_text = all(vocabulary.is_special(token_id) for token_id in request.prompt_token_ids)
+        transcript = Transcript(vocabulary, request.settings, silent_ids, begins_text=begins_text)
         self._sequences[request.sequence_id] = Sequence(
             request, self._limits, transcript=transcript, banned_ids=banned_ids
         )
@@ -184,7 +186,38 @@ class Engine:
     def _draft(self, sequence: Sequence, entry: LedgerEntry, now_s: float) -> TokenPicked:
         """The token's event but for its text, which the transcript knows."""
         vocabulary = self.checkpoint.vocabulary
-        raise NotImplementedError
+        candidates = tuple(
+            Candidate(
+                token_id=c.token_id,
+                piece=vocabulary.spelling(c.token_id),
+                raw_logprob=c.raw_logprob,
+                logprob=c.logprob,
+                removed_by=c.removed_by,
+                penalty=c.penalty,
+                noise=c.noise,
+            )
+            for c in entry.candidates
+        )
+        return TokenPicked(
+            position=sequence.position,
+            token_id=entry.token_id,
+            piece="",
+            token_bytes=vocabulary.token_bytes(entry.token_id),
+            text="",
+            visible=False,
+            withheld=False,
+            raw_logprob=entry.raw_logprob,
+            logprob=entry.logprob,
+            rank=entry.rank,
+            rank_processed=entry.rank_processed,
+            entropy=entry.entropy,
+            entropy_processed=entry.entropy_processed,
+            kept=entry.kept,
+            removed_mass=entry.removed_mass,
+            candidates=candidates,
+            others=entry.others,
+            elapsed_ms=sequence.counters.elapsed_ms(now_s),
+        )
 
     def _settle(self, sequence: Sequence, outputs: list[Output]) -> None:
         """Send what may be shown, and end the sequence where its rules say so."""

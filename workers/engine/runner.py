@@ -47,11 +47,16 @@ class Runner:
                 logits_to_keep=1,
             )
             logits: torch.Tensor = output.logits[:, -1].float()  # (1, vocab)
-        except torch.OutOfMemoryError as exc:
-            raise DeviceMemoryError(
-                f"the device has no memory for {end:,} positions; use a shorter prompt or fewer tokens"
-            ) from exc
         except Exception as exc:
-            raise RunError(f"the forward pass over position {start} failed: {exc}") from exc
+            if _is_out_of_memory(exc):
+                raise DeviceMemoryError(
+                    f"the device has no memory for {end:,} positions; use a shorter prompt or fewer tokens"
+                ) from exc
+            raise RunError(f"the forward pass over position {start:,} failed: {exc}") from exc
         cache.num_positions = end
         return logits
+
+
+def _is_out_of_memory(exc: Exception) -> bool:
+    """On a CPU torch has no type of its own for it."""
+    return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)

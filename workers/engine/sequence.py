@@ -93,7 +93,7 @@ class Sequence:
 class Counters:
     """Passes and times of this attempt. Times are seconds of the engine's clock."""
 
-    began_s: float | None = None
+    began_s: float = 0.0  # its prefill
     prefill_ms: float | None = None
     num_prefill: int = 0
     num_decode: int = 0
@@ -102,7 +102,7 @@ class Counters:
 
     def elapsed_ms(self, now_s: float) -> float:
         """Since the attempt began its prefill."""
-        return round((now_s - (self.began_s or now_s)) * 1000, 3)
+        return round((now_s - self.began_s) * 1000, 3)
 
     def passes(self) -> Passes:
         return Passes(self.num_prefill, self.num_decode, self.num_prompt_computed)

@@ -15,18 +15,14 @@ from typing import Protocol
 
 from models.events import NearMiss, TokenPicked
 from models.sampling import Settings
-from workers.engine.detokenizer import Detokenizer
+from workers.engine.detokenizer import Detokenizer, TokenTexts
 from workers.engine.stopping import Match, StopScanner
 
 
-class Spellings(Protocol):
+class Spellings(TokenTexts, Protocol):
     """What the transcript asks of a vocabulary."""
 
-    def token_bytes(self, token_id: int) -> bytes: ...
-
     def spelling(self, token_id: int) -> str: ...
-
-    def is_special(self, token_id: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +61,16 @@ class _Held:
 class Transcript:
     """Reads token ids in order. After a match nothing more may be read."""
 
-    def __init__(self, vocabulary: Spellings, settings: Settings, silent_ids: Collection[int]) -> None:
-        """`silent_ids`: tokens that bring no text although they are not special: end tokens and stop tokens."""
+    def __init__(
+        self, vocabulary: Spellings, settings: Settings, silent_ids: Collection[int], *, begins_text: bool = False
+    ) -> None:
+        """`silent_ids`: tokens that bring no text although they are not special: end tokens and stop tokens.
+
+        `begins_text`: the prompt has no text, so that the first token's is the beginning of one.
+        """
         self._vocabulary = vocabulary
         self._silent_ids = silent_ids
-        self._detokenizer = Detokenizer(vocabulary)
+        self._detokenizer = Detokenizer(vocabulary, begins_text=begins_text)
         self._scanner = StopScanner(settings.stop, include_stop=settings.include_stop)
         self._has_stop = bool(settings.stop)
         self._held: deque[_Held] = deque()

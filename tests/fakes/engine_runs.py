@@ -1,0 +1,74 @@
+"""Runs through the engine alone, told as one value."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from models.events import Ended, Prefilled, TokenPicked
+from models.sampling import Settings
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.engine import Engine, Output, Request
+
+
+@dataclass(frozen=True)
+class Told:
+    """Everything that the engine said of one sequence."""
+
+    prefilled: Prefilled | None
+    tokens: tuple[TokenPicked, ...]
+    ended: Ended
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token.token_id for token in self.tokens)
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens) + self.ended.tail
+
+
+def request(
+    checkpoint: Checkpoint,
+    prompt: str | Sequence[int],
+    *,
+    sequence_id: str = "a",
+    generated: Sequence[int] = (),
+    **settings: Any,
+) -> Request:
+    """A request with these settings, all others neutral; the seed is 7 unless it is given."""
+    effective = Settings.parse({"seed": 7, **settings})
+    if isinstance(prompt, str):
+        prompt = checkpoint.encode(prompt, parse_special=effective.parse_special)
+    return Request(sequence_id, tuple(prompt), effective, tuple(generated))
+
+
+def run(checkpoint: Checkpoint, prompt: str | Sequence[int], **options: Any) -> Told:
+    """One sequence in an engine of its own."""
+    engine = Engine(checkpoint)
+    engine.add(request(checkpoint, prompt, **options))
+    return told(drain(engine))["a"]
+
+
+def drain(engine: Engine) -> list[Output]:
+    """Step until nothing is left."""
+    outputs: list[Output] = []
+    while engine.has_work:
+        outputs.extend(engine.step())
+    return outputs
+
+
+def told(outputs: Iterable[Output]) -> dict[str, Told]:
+    """The outputs of several sequences, sorted out. Each must have exactly one end, as its last word."""
+    by_id: dict[str, list[Any]] = {}
+    for output in outputs:
+        by_id.setdefault(output.sequence_id, []).append(output.payload)
+    result = {}
+    for sequence_id, payloads in by_id.items():
+        *others, ended = payloads
+        prefilled = [p for p in others if isinstance(p, Prefilled)]
+        tokens = tuple(p for p in others if isinstance(p, TokenPicked))
+        assert isinstance(ended, Ended)
+        assert others == [*prefilled, *tokens]
+        assert len(prefilled) <= 1
+        result[sequence_id] = Told(prefilled[0] if prefilled else None, tokens, ended)
+    return result

@@ -1,0 +1,48 @@
+"""Fixtures of loaded checkpoints, for the test folders that need them: the tiny ones, and the default one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from models.errors import CheckpointError
+from tests.conftest import missing
+from tests.fakes import checkpoints
+from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, prepare
+from workers.engine.checkpoint import Checkpoint, load_checkpoint
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """Rotary positions, grouped keys and values."""
+    return checkpoints.load(checkpoints.write_llama(tmp_path_factory.mktemp("checkpoint") / "llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """Absolute positions."""
+    return checkpoints.load(checkpoints.write_gpt2(tmp_path_factory.mktemp("checkpoint") / "gpt2"))
+
+
+@pytest.fixture(params=["tiny_llama", "tiny_gpt2"])
+def tiny(request: pytest.FixtureRequest) -> Checkpoint:
+    """Once for each kind of positions."""
+    checkpoint: Checkpoint = request.getfixturevalue(request.param)
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The data folder with the default checkpoint, fetched and converted where it is absent."""
+    folder = Path(os.environ.get("DECODELAB_DATA", "data")).resolve()
+    try:
+        prepare(Catalog.parse(DEFAULT_CHECKPOINTS, folder).entry())
+    except CheckpointError as exc:
+        missing(f"the default checkpoint: {exc.message}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def default_checkpoint(data_folder: Path) -> Checkpoint:
+    """SmolLM2-135M-Instruct in float32."""
+    return load_checkpoint(Catalog.parse(DEFAULT_CHECKPOINTS, data_folder).entry(), device="cpu", dtype="float32")

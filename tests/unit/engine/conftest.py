@@ -1,0 +1,5 @@
+"""Loaded checkpoints."""
+
+from tests.fakes.fixtures import data_folder, default_checkpoint, tiny, tiny_gpt2, tiny_llama
+
+__all__ = ["data_folder", "default_checkpoint", "tiny", "tiny_gpt2", "tiny_llama"]
