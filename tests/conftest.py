@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,16 +46,16 @@ def valkey(valkey_server: Valkey) -> Valkey:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A real cluster for the whole session."""
-    folder = tmp_path_factory.mktemp("postgres")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)  # the server runs as another user when the tests run as root
-    try:
-        with running_postgres(folder) as server:
-            yield server
-    except ServiceMissingError as exc:
-        missing(str(exc))
+    # Not below pytest's own folder: root alone may enter that, and PostgreSQL runs as another user then.
+    with tempfile.TemporaryDirectory(prefix="decodelab-postgres-") as folder:
+        Path(folder).chmod(0o755)
+        try:
+            with running_postgres(Path(folder)) as server:
+                yield server
+        except ServiceMissingError as exc:
+            missing(str(exc))
 
 
 @pytest.fixture(scope="session")
