@@ -1,13 +1,13 @@
 """Real worker processes over a scripted checkpoint: everything is as in production but the network.
 
-`python -m tests.fakes.worker` is such a worker; its script comes as JSON in DECODELAB_TEST_PLAN. `WorkerProcess` starts
-one and can do to it what happens to processes.
+`WorkerProcess` starts one and can do to it what happens to processes. They are forked from a server that has imported
+the libraries once, because each import of torch takes longer than most tests.
 """
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,9 +16,8 @@ from typing import Any
 
 from models.names import WORKERS_KEY, worker_key
 from models.presence import WorkerPresence
-from tests.fakes.services import REPOSITORY, Valkey, wait_until
+from tests.fakes.services import Valkey, wait_until
 
-PLAN = "DECODELAB_TEST_PLAN"
 SENTENCE = " the quick brown fox jumps over lazy dog and runs from a cat to see what is there in"
 TEXT = SENTENCE * 40  # 17 tokens each time, of which none begins like the prompts of the tests
 START_TIMEOUT_S = 40
@@ -39,6 +38,10 @@ class Plan:
     context_length: int = 8192
 
 
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["workers.__main__", "tests.fakes.scripted", "tests.fakes.tokenizers"])
+
+
 @dataclass
 class WorkerProcess:
     """One worker. The intervals are those of production made shorter, so that recovery can be watched."""
@@ -48,8 +51,8 @@ class WorkerProcess:
     plan: Plan = field(default_factory=Plan)
     rows: int = 2
     settings: Mapping[str, object] = field(default_factory=dict)
-    log: Path | None = None
-    _process: subprocess.Popen[bytes] | None = None
+    log: Path = Path(os.devnull)
+    _process: Any = None
 
     def start(self) -> "WorkerProcess":
         """Returns once the worker says in Redis that it is there."""
@@ -58,13 +61,8 @@ class WorkerProcess:
         return self
 
     def launch(self) -> "WorkerProcess":
-        quick = {
-            "lease_s": 3,
-            "lease_renew_s": 0.5,
-            "sweep_every_s": 0.5,
-            "requeue_after_s": 2,
-            "drain_s": 1,
-        }
+        """Returns at once."""
+        quick = {"lease_s": 3, "lease_renew_s": 0.5, "sweep_every_s": 0.5, "requeue_after_s": 2, "drain_s": 1}
         variables = {
             "redis_url": self.valkey.url,
             "database_url": self.database_url,
@@ -74,26 +72,14 @@ class WorkerProcess:
             **quick,
             **self.settings,
         }
-        environment = {
-            **os.environ,
-            **{f"DECODELAB_{name.upper()}": str(value) for name, value in variables.items()},
-            PLAN: json.dumps(asdict(self.plan)),
-            "OMP_NUM_THREADS": "1",
-        }
-        output = subprocess.DEVNULL if self.log is None else self.log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.worker"],
-            cwd=REPOSITORY,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        environment = {f"DECODELAB_{name.upper()}": str(value) for name, value in variables.items()}
+        self._process = _FORKS.Process(target=_work, args=(environment, json.dumps(asdict(self.plan)), str(self.log)))
+        self._process.start()
         return self
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return int(self._process.pid)
 
     @property
     def presence(self) -> WorkerPresence | None:
@@ -106,71 +92,69 @@ class WorkerProcess:
         return None
 
     def _is_there(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise AssertionError(f"the worker left with status {self._process.returncode} (log: {self.log})")
+        if self.has_left:
+            raise AssertionError(f"the worker left with status {self._process.exitcode} (log: {self.log})")
         return self.presence is not None
 
     def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As the kernel does it: no time for anything."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.join()
 
-    def wait(self, timeout_s: float = 20) -> int:
-        """The exit status."""
-        assert self._process is not None
-        return self._process.wait(timeout_s)
+    def wait(self, timeout_s: float = 20) -> int | None:
+        """The exit status; None when the process is still there."""
+        self._process.join(timeout_s)
+        status: int | None = self._process.exitcode
+        return status
 
     @property
     def has_left(self) -> bool:
-        assert self._process is not None
-        return self._process.poll() is not None
+        return self._process.exitcode is not None
 
 
-def _load(entry: Any, *, device: str, dtype: str) -> Any:
-    """The plan of the environment as a loaded checkpoint."""
+def _work(environment: Mapping[str, str], plan: str, log: str) -> None:
+    """The worker's own process."""
+    from workers.__main__ import main
+
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    values = json.loads(plan)
+
+    def load(entry: Any, *, device: str, dtype: str) -> Any:
+        return scripted_as(entry.name, Plan(**values))
+
+    sys.exit(main(load=load))
+
+
+def scripted_as(name: str, plan: Plan) -> Any:
+    """The plan as a loaded checkpoint of this name."""
     from tests.fakes import scripted, tokenizers
 
-    plan = Plan(**json.loads(os.environ[PLAN]))
+    known = {
+        "nan": scripted.gives_nan,
+        "infinity": scripted.gives_infinity,
+        "nothing": scripted.gives_nothing,
+        "kill": scripted.kills,
+        "hang": scripted.sleeps(3600),
+        "raise": scripted.raises(RuntimeError("the pass failed")),
+    }
     tokenizer = tokenizers.words()
     ids = tokenizer(plan.text).input_ids
-    then = tokenizer.eos_token_id if plan.ends else None
+    slow = scripted.every_step(scripted.sleeps(plan.step_s), len(ids)) if plan.step_s else {}
 
     def script(faults: Mapping[Any, str]) -> scripted.Script:
-        slow = scripted.every_step(scripted.sleeps(plan.step_s), len(ids)) if plan.step_s else {}
-        known = {int(step): _FAULTS[name] for step, name in faults.items()}
-        return scripted.Script(ids, {**slow, **known}, then)
+        failing = {int(step): known[fault] for step, fault in faults.items()}
+        return scripted.Script(ids, {**slow, **failing}, tokenizer.eos_token_id if plan.ends else None)
 
     return scripted.scripted_checkpoint(
         tokenizer,
         script({}),
-        name=entry.name,
+        name=name,
         context_length=plan.context_length,
         by_first_id={tokenizer(first).input_ids[0]: script(faults) for first, faults in plan.faults.items()},
     )
-
-
-def main() -> int:
-    from tests.fakes import scripted
-    from workers.__main__ import main as run_worker
-
-    _FAULTS.update(
-        nan=scripted.gives_nan,
-        infinity=scripted.gives_infinity,
-        nothing=scripted.gives_nothing,
-        kill=scripted.kills,
-        hang=scripted.sleeps(3600),
-        **{"raise": scripted.raises(RuntimeError("the pass failed"))},
-    )
-    return run_worker(load=_load)
-
-
-_FAULTS: dict[str, Any] = {}
-
-if __name__ == "__main__":
-    sys.exit(main())
