@@ -141,7 +141,15 @@ class Handlers:
 
     # History
 
-    def list_runs(self, text: str, checkpoint: str, stop_reason: str, before: str, shown: str) -> Update:
+    def open_history(self, text: str, checkpoint: str, stop_reason: str) -> Update:
+        """A link was opened: the three filters, then everything of `find_runs`."""
+        return text, checkpoint, stop_reason, *self.find_runs(text, checkpoint, stop_reason)
+
+    def find_runs(self, text: str, checkpoint: str, stop_reason: str) -> Update:
+        """The newest runs that match, in place of what is shown: everything of `more_runs`."""
+        return self.more_runs(text, checkpoint, stop_reason, "", "")
+
+    def more_runs(self, text: str, checkpoint: str, stop_reason: str, before: str, shown: str) -> Update:
         """One more page of runs: table, `before` of the next page, what is shown so far, More button, alert."""
         filters = RunFilter(
             text=(text or "").strip(),

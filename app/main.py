@@ -7,6 +7,7 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
+from app.api.routes import build_router
 from app.follow import Follower
 from app.handlers import Handlers
 from app.history import History
@@ -53,7 +54,8 @@ def build(settings: AppSettings) -> FastAPI:
         follower=Follower(database, settings.redis_url),
         history=History(database),
     )
-    app = FastAPI(title="Decode Lab")
+    app = FastAPI(title="Decode Lab", docs_url=None, redoc_url=None)
+    app.include_router(build_router(database, serving))
     return with_pages(app, parts, settings.checkpoint_names)
 
 

@@ -8,13 +8,13 @@ from app.pages.frame import SHORT, frame, keep_status
 from app.render.ending import reason_words
 from models.events import StopReason
 
-_ADDRESS_JS = """(text, checkpoint, stop, before, shown) => {
+_ADDRESS_JS = """(text, checkpoint, stop) => {
   const here = new URL(window.location.href);
   for (const [name, value] of [['q', text], ['checkpoint', checkpoint], ['stop', stop]]) {
     if (value) here.searchParams.set(name, value); else here.searchParams.delete(name);
   }
   window.history.replaceState(null, '', here);
-  return [text, checkpoint, stop, '', ''];
+  return [text, checkpoint, stop];
 }"""
 _OPEN_JS = """() => {
   const query = new URLSearchParams(window.location.search);
@@ -52,15 +52,14 @@ def history(demo: gr.Blocks, handlers: Handlers, checkpoints: tuple[str, ...]) -
     filters = [text, checkpoint, stop]
     outputs = [table, before, shown, more, top.alert]
     gr.on(
-        [text.change, checkpoint.change, stop.change],
-        handlers.list_runs,
-        [*filters, before, shown],
+        [text.change, checkpoint.input, stop.input],
+        handlers.find_runs,
+        filters,
         outputs,
         js=_ADDRESS_JS,
         trigger_mode="always_last",
         **SHORT,
     )
-    more.click(handlers.list_runs, [*filters, before, shown], outputs, **SHORT)
-    demo.load(None, None, filters, js=_OPEN_JS)
-    demo.load(handlers.list_runs, [*filters, before, shown], outputs, **SHORT)
+    more.click(handlers.more_runs, [*filters, before, shown], outputs, **SHORT)
+    demo.load(handlers.open_history, filters, [*filters, *outputs], js=_OPEN_JS, **SHORT)
     keep_status(demo, top, handlers)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.render.text import count, esc, quoted
-from models.events import Ended, NearMiss, StopReason, StopRecord
+from models.events import Ended, NearMiss, Status, StopReason, StopRecord
 from models.sampling import Settings
 
 
@@ -65,7 +65,8 @@ def _miss(miss: NearMiss) -> str:
 
 def _budget(ended: Ended, settings: Settings | None) -> list[str]:
     is_cause = StopReason.MAX_TOKENS in (ended.stop.reason, *ended.stop.also)
-    if settings is None or is_cause or ended.num_tokens >= settings.max_tokens:
+    is_finished = ended.status is Status.FINISHED
+    if settings is None or is_cause or not is_finished or ended.num_tokens >= settings.max_tokens:
         return []
     return [f"max_tokens {count(settings.max_tokens)} not reached"]
 

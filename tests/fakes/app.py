@@ -91,7 +91,7 @@ def pieces_of(text: str) -> list[str]:
     return pieces
 
 
-def token(position: int, piece: str, *, temperature: float = 1.0, **changes: Any) -> TokenPicked:
+def token(position: int, piece: str, /, *, temperature: float = 1.0, **changes: Any) -> TokenPicked:
     """A token with a ledger that adds up: the picked one, rivals, the rest; those below the third are removed."""
     share = 0.25 + 0.7 * abs(math.sin(1.3 * position + len(piece)))
     left = 1 - share
@@ -156,7 +156,7 @@ class FakeRun:
     def events(self) -> list[Event]:
         """What has happened until now, by the clock."""
         since = time.monotonic() - self.started - self.queue_s
-        number = min(len(self.payloads), 0 if since < 0 else int(since / self.token_s) + 1)
+        number = min(len(self.payloads), 0 if since < 0 else int(since / max(self.token_s, 1e-9)) + 1)
         shown = list(self.payloads[:number])
         if self.cancelled_at is not None:
             shown = [*self.payloads[: self.cancelled_at], self._cancelled(self.cancelled_at)]
@@ -177,7 +177,7 @@ class FakeRun:
 class FakeStack:
     """Serving, Submitter, Follower and History in one object; `failures` makes a call raise."""
 
-    def __init__(self, *, text: str = TEXT, token_s: float = 0.05, queue_s: float = 0.3) -> None:
+    def __init__(self, *, text: str = TEXT, token_s: float = 0.03, queue_s: float = 0.2) -> None:
         self.text = text
         self.token_s = token_s
         self.queue_s = queue_s

@@ -1,0 +1,289 @@
+"""The playground in a real browser over scripted runs."""
+
+import math
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from models.errors import PromptError
+from models.events import TokenPicked
+from models.sampling import Settings
+from tests.e2e.conftest import Site, run_in_address, strip_text, wait_for_end
+from tests.fakes.app import TEXT, FakeStack, broker_away, no_worker, token
+from tests.fakes.services import wait_until
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script></span>&amp;{{7*7}}${7*7}`'
+
+
+def run(page: Page) -> None:
+    page.click("#dl-run")
+    page.wait_for_selector("#dl-strip [data-i='2']")
+
+
+def test_tokens_arrive_before_the_run_has_ended(site: Site) -> None:
+    page = site.open()
+    run(page)
+    assert page.get_attribute("#dl-strip .dl-strip", "data-state") == "running"
+    assert "run=run-" in page.url
+    assert page.is_visible("#dl-stop")
+    early = strip_text(page)
+    assert early
+    assert TEXT.startswith(early)
+    assert len(early) < len(TEXT)
+    wait_for_end(page)
+    assert strip_text(page) == TEXT
+    assert page.inner_text("#dl-strip .dl-chip") == "<|im_end|>"
+    assert "the checkpoint picked its end token (id 2)" in page.inner_text("#dl-facts")
+    expect(page.locator("#dl-run")).to_be_visible()
+    assert "decode: 57 passes of one position" in page.inner_text("#dl-facts")
+
+
+def test_the_inspector_shows_the_stored_numbers(site: Site, stack: FakeStack) -> None:
+    page = site.open()
+    run(page)
+    page.wait_for_selector("#dl-strip [data-i='5']")
+    page.click("#dl-strip [data-i='5']")
+    stored = stored_token(stack, run_in_address(page), 5)
+    page.wait_for_selector("#dl-inspector [data-position='5']")
+    raw = page.eval_on_selector_all("#dl-inspector [data-raw]", "cells => cells.map(c => Number(c.dataset.raw))")
+    assert raw == [c.raw_logprob for c in stored.candidates]
+    processed = page.eval_on_selector_all(
+        "#dl-inspector [data-processed]", "cells => cells.map(c => Number(c.dataset.processed))"
+    )
+    assert processed == [c.logprob for c in stored.candidates if c.logprob is not None]
+    assert page.locator("#dl-inspector [data-removed-by='top_p']").count() == len(raw) - len(processed)
+    assert page.inner_text("#dl-inspector .dl-picked .dl-piece").strip('"') == stored.piece
+    shown = page.inner_text("#dl-inspector .dl-picked .dl-num >> nth=0")
+    assert float(shown.split()[0]) == pytest.approx(100 * math.exp(stored.raw_logprob), abs=0.05)
+
+
+def test_arrow_keys_move_the_inspector_and_it_stays_while_tokens_come(site: Site) -> None:
+    page = site.open()
+    run(page)
+    page.focus("#dl-strip .dl-text")
+    page.keyboard.press("Home")
+    page.wait_for_selector("#dl-inspector [data-position='0']")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#dl-inspector [data-position='1']")
+    page.wait_for_selector("#dl-strip [data-i='20']")
+    assert page.is_visible("#dl-inspector [data-position='1']")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector("#dl-inspector [data-position='0']")
+
+
+def test_stop_by_key_keeps_what_came(site: Site) -> None:
+    page = site.open()
+    run(page)
+    page.wait_for_selector("#dl-strip [data-i='8']")
+    page.keyboard.press("Escape")
+    wait_for_end(page, 3000)
+    assert page.inner_text("#dl-facts .dl-ending").startswith("Stopped by you after")
+    text = strip_text(page)
+    assert text
+    assert TEXT.startswith(text)
+    assert len(text) < len(TEXT)
+
+
+def test_control_enter_runs(site: Site) -> None:
+    page = site.open()
+    page.fill("#dl-prompt textarea", "Once upon a time")
+    page.focus("#dl-prompt textarea")
+    page.keyboard.press("Control+Enter")
+    wait_for_end(page)
+
+
+def test_a_reload_in_mid_run_shows_all_and_goes_on(site: Site, stack: FakeStack) -> None:
+    page = site.open()
+    page.fill("#dl-prompt textarea", "A prompt of mine")
+    page.fill("#dl-c-temperature", "0.7")
+    run(page)
+    page.wait_for_selector("#dl-strip [data-i='10']")
+    page.reload()
+    page.wait_for_selector("#dl-strip [data-i='12']")
+    assert page.get_attribute("#dl-strip .dl-strip", "data-state") == "running"
+    assert TEXT.startswith(strip_text(page))
+    assert page.input_value("#dl-prompt textarea") == "A prompt of mine"
+    assert page.input_value("#dl-c-temperature") == "0.7"
+    wait_for_end(page)
+    assert strip_text(page) == TEXT
+    assert len(stack.runs) == 1
+
+
+def test_leaving_stops_the_reader_and_not_the_run(site: Site, stack: FakeStack) -> None:
+    stack.queue_s = 30  # nothing is sent, so only the heartbeat can notice that the page has gone
+    page = site.open()
+    page.click("#dl-run")
+    run_in_address(page)
+    wait_until(lambda: stack.num_readers == 1, what="the reader")
+    page.context.close()
+    site.contexts.clear()
+    wait_until(lambda: stack.num_readers == 0, timeout_s=5, what="the reader's end")
+    assert all(r.cancelled_at is None for r in stack.runs.values())
+
+
+def test_other_events_answer_while_many_runs_stream(site: Site, stack: FakeStack) -> None:
+    stack.token_s, stack.text = 0.2, " word" * 200
+    for _ in range(6):
+        run(site.open())
+    page = site.open("/history")
+    begun = time.monotonic()
+    page.fill("#dl-q input, #dl-q textarea", "no such text")
+    page.wait_for_selector("text=No saved run matches")
+    assert time.monotonic() - begun < 2
+    assert stack.num_readers == 6
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (PromptError("The prompt has 9,000 tokens and the checkpoint 8,192 positions; shorten it."), "9,000 tokens"),
+        (no_worker(), "decodelab worker"),
+        (broker_away(), "Redis does not answer"),
+    ],
+)
+def test_a_refusal_is_a_sentence_and_keeps_the_prompt(site: Site, stack: FakeStack, failure: Any, words: str) -> None:
+    stack.failures["submit"] = failure
+    page = site.open()
+    page.fill("#dl-prompt textarea", "keep me")
+    page.click("#dl-run")
+    expect(page.locator("[role=alert]")).to_contain_text(words)
+    assert page.input_value("#dl-prompt textarea") == "keep me"
+    assert page.is_visible("#dl-run")
+    assert "run=" not in page.url
+    stack.failures.clear()
+    page.click("#dl-run")
+    page.wait_for_selector("#dl-strip [data-i='0']")
+    expect(page.locator("[role=alert]")).to_have_text("")
+
+
+def test_an_empty_prompt_and_a_wrong_setting_are_refused_by_name(site: Site) -> None:
+    page = site.open()
+    page.fill("#dl-prompt textarea", "")
+    page.click("#dl-run")
+    expect(page.locator("[role=alert]")).to_contain_text("The prompt is empty")
+    page.fill("#dl-prompt textarea", "x")
+    page.fill("#dl-c-top_p", "1.5")
+    page.click("#dl-run")
+    expect(page.locator("[role=alert]")).to_contain_text("top_p: input should be less than or equal to 1, got 1.5")
+
+
+def test_no_worker_is_told_with_the_command_and_comes_back_by_itself(site: Site, stack: FakeStack) -> None:
+    stack.failures["workers"] = broker_away()
+    page = site.open()
+    expect(page.locator("#dl-status")).to_contain_text("The queue does not answer")
+    stack.failures.clear()
+    expect(page.locator("#dl-status")).to_contain_text("135 M parameters", timeout=9000)
+
+
+def test_settings_are_marked_counted_and_reset(site: Site, stack: FakeStack) -> None:
+    page = site.open()
+    expect(page.locator(".dl-changes")).to_have_text("all neutral")
+    page.fill("#dl-c-temperature", "0.8")
+    page.click("text=stops")
+    page.fill("#dl-c-stop", "\\n\\n")
+    page.click("text=order, prompt, record")
+    page.click("[data-stage='top_p'] [data-up]")
+    expect(page.locator(".dl-changes")).to_have_text("3 changed")
+    page.fill("#dl-c-max_tokens", "7")
+    run(page)
+    wait_for_end(page)
+    settings = next(iter(stack.runs.values())).settings
+    assert settings.changed().keys() == {"temperature", "stop", "order", "max_tokens"}
+    assert settings.stop == ("\n\n",)
+    assert settings.order.index("top_p") < settings.order.index("top_k")
+    assert settings.seed == int(page.input_value("#dl-c-seed"))
+    page.click("[data-reset]")
+    expect(page.locator(".dl-changes")).to_have_text("all neutral")
+    assert page.input_value("#dl-c-temperature") == ""
+
+
+def test_hostile_text_is_inert_everywhere(site: Site, stack: FakeStack) -> None:
+    stack.text = " a " + HOSTILE + "\n b"
+    page = site.open()
+    page.fill("#dl-prompt textarea", HOSTILE)
+    page.click("#dl-run")
+    wait_for_end(page)
+    assert strip_text(page) == stack.text
+    page.hover("#dl-strip [data-i='2']")
+    for index in range(4):
+        page.click(f"#dl-strip [data-i='{index}']")
+        page.wait_for_selector(f"#dl-inspector [data-position='{index}']")
+    page.goto(site.url + "/history")
+    page.wait_for_selector("[data-run]")
+    assert "<img src=x" in page.inner_text("#dl-table")
+    page.goto(site.url + "/?run=" + "%3Cimg%20src=x%20onerror=window.pwned=1%3E")
+    expect(page.locator("[role=alert]")).to_contain_text("There is no run")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img").count() == 0
+
+
+def test_odd_tokens_are_marked(site: Site, stack: FakeStack) -> None:
+    stack.tail = [
+        token(0, " a"),
+        token(1, "x1", piece="", text="", token_bytes=b"\xf0\x9f"),
+        token(2, "😀"),
+        token(3, "abSTOP", text="ab"),
+        token(4, "more", text="", visible=False, withheld=True),
+    ]
+    page = site.open()
+    page.click("#dl-run")
+    wait_for_end(page)
+    assert strip_text(page) == " a😀ab"
+    chips = page.locator("#dl-strip .dl-chip").all_inner_texts()
+    assert chips == ["f0 9f", "more", "<|im_end|>"]
+    assert page.inner_text("#dl-strip s") == "STOP"
+
+
+def test_scales_colour_every_token_and_say_how(site: Site) -> None:
+    page = site.open()
+    run(page)
+    wait_for_end(page)
+    shades = set()
+    for name in ("processed", "raw", "surprisal", "entropy", "rank"):
+        page.click(f"[data-scale='{name}']")
+        assert page.locator("#dl-strip .dl-t:not([data-shade])").count() == 0
+        assert page.locator(".dl-legend li").count() == 8
+        shades.add(tuple(page.eval_on_selector_all("#dl-strip .dl-t", "all => all.map(t => t.dataset.shade)")))
+    assert len(shades) >= 4
+
+
+@pytest.mark.parametrize("width", [480, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_width(site: Site, stack: FakeStack, width: int, scheme: Any) -> None:
+    page = site.open(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    run(page)
+    for path in ("/", "/compare", "/history"):
+        page.goto(site.url + path)
+        page.wait_for_selector("#dl-nav")
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 384) == (scheme == "light")
+
+
+def stored_token(stack: FakeStack, run_id: str, position: int) -> TokenPicked:
+    tokens = [p for p in stack.runs[run_id].payloads if isinstance(p, TokenPicked)]
+    return tokens[position]
+
+
+def test_the_token_count_follows_the_prompt(site: Site) -> None:
+    page = site.open()
+    expect(page.locator("#dl-count")).to_have_text("5 tokens")
+    page.fill("#dl-prompt textarea", "one two")
+    expect(page.locator("#dl-count")).to_have_text("2 tokens")
+
+
+def test_a_link_opens_the_run_as_it_was(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    run_id = stack.submit("by link", Settings(seed=2**64 - 1, top_p=0.5))
+    page = site.open(f"/?run={run_id}")
+    wait_for_end(page)
+    assert strip_text(page) == TEXT
+    assert page.input_value("#dl-prompt textarea") == "by link"
+    assert page.input_value("#dl-c-seed") == str(2**64 - 1)
+    assert page.input_value("#dl-c-top_p") == "0.5"

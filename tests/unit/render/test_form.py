@@ -1,0 +1,114 @@
+"""Text of the controls to settings and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.pages.controls import arms_component, settings_component
+from app.render.controls import CONTROLS
+from app.render.form import changed_words, form_of, neutral_text, settings_of
+from models.errors import SettingError
+from models.sampling import DEFAULT_ORDER, NEUTRAL, Scope, Settings
+
+
+def test_every_setting_has_its_control_and_every_control_its_setting() -> None:
+    assert set(CONTROLS) == set(Settings.model_fields)
+
+
+def test_an_empty_form_is_neutral() -> None:
+    assert settings_of({}) == NEUTRAL
+    assert settings_of({field: "" for field in CONTROLS}) == NEUTRAL
+    assert settings_of({field: neutral_text(field) for field in CONTROLS}) == NEUTRAL
+
+
+def test_a_full_form() -> None:
+    settings = settings_of(
+        {
+            "temperature": "0.8",
+            "top_k": "40",
+            "presence_penalty": "−0.5",
+            "repetition_scope": "output",
+            "logit_bias": "42: -1.5\n7:2",
+            "banned": '13\n" the"',
+            "stop": "\\n\\n\nEND",
+            "stop_token_ids": "2\n3",
+            "ignore_eos": "on",
+            "seed": str(2**64 - 1),
+        }
+    )
+    assert settings.temperature == 0.8
+    assert settings.presence_penalty == -0.5
+    assert settings.repetition_scope is Scope.OUTPUT
+    assert settings.logit_bias == {42: -1.5, 7: 2.0}
+    assert settings.banned == (13, " the")
+    assert settings.stop == ("\n\n", "END")
+    assert settings.stop_token_ids == (2, 3)
+    assert settings.ignore_eos is True
+    assert settings.seed == 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("temperature", "warm"),
+        ("temperature", "101"),
+        ("temperature", "nan"),
+        ("top_k", "2.5"),
+        ("top_k", "-1"),
+        ("top_p", "0"),
+        ("min_p", "1.5"),
+        ("repetition_penalty", "0"),
+        ("frequency_penalty", "3"),
+        ("max_tokens", "1e9"),
+        ("logit_bias", "42 = 1"),
+        ("logit_bias", "x: 1"),
+        ("stop_token_ids", "two"),
+        ("banned", '"\\x"'),
+        ("order", "top_k top_p"),
+        ("seed", "-1"),
+        ("repetition_scope", "prompt"),
+    ],
+)
+def test_a_wrong_text_is_refused_by_name(field: str, text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        settings_of({field: text})
+    assert caught.value.field == field
+
+
+def test_an_unknown_control_is_refused() -> None:
+    with pytest.raises(SettingError, match="warmth"):
+        settings_of({"warmth": "1"})
+
+
+@given(
+    st.builds(
+        Settings,
+        temperature=st.floats(0, 100),
+        top_p=st.floats(0.001, 1),
+        top_k=st.integers(0, 10**6),
+        stop=st.lists(
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), max_size=4
+        ).map(tuple),
+        banned=st.lists(
+            st.one_of(st.integers(0, 10**5), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)),
+            max_size=4,
+        ).map(tuple),
+        logit_bias=st.dictionaries(st.integers(0, 10**5), st.floats(-100, 100), max_size=4),
+        order=st.permutations(DEFAULT_ORDER).map(tuple),
+        seed=st.one_of(st.none(), st.integers(0, 2**64 - 1)),
+        ignore_eos=st.booleans(),
+    )
+)
+def test_a_form_gives_its_settings_back(settings: Settings) -> None:
+    assert settings_of(form_of(settings)) == settings
+
+
+def test_changed_words() -> None:
+    assert changed_words(NEUTRAL) == "neutral"
+    settings = Settings(temperature=0.2, stop=("a", "b"), ignore_eos=True, max_tokens=5, seed=3)
+    assert changed_words(settings) == "temperature 0.2, stop 2, ignore_eos on"
+
+
+def test_the_panels_are_plain_html() -> None:
+    for component in (settings_component(), arms_component([{}, {}])):
+        assert all(mark not in component.html_template for mark in ("${", "{{", "`", "\\"))

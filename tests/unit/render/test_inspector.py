@@ -1,0 +1,62 @@
+"""The inspector's table: every number is the stored one, every name is inert."""
+
+import re
+
+from app.render.inspector import inspector
+from models.events import Candidate, Others, TokenPicked
+from tests.fakes.app import token
+
+
+def small(**changes: object) -> TokenPicked:
+    candidates = (
+        Candidate(7, " Paris", -0.257, -0.1, None, 0.0, 0.5),
+        Candidate(8, "<b>", -2.7, None, "top_p", 0.0, -0.25),
+        Candidate(9, "", None, None, None, 0.0, None),
+    )
+    values: dict[str, object] = {
+        "candidates": candidates,
+        "token_id": 7,
+        "others": Others(0.16, 0.0),
+        "kept": {"top_p": 14},
+        "removed_mass": {"top_p": 0.05},
+    }
+    return token(2, " Paris", **{**values, **changes})
+
+
+def test_rows_carry_the_stored_numbers() -> None:
+    html = inspector(small())
+    assert re.findall(r'data-raw="([^"]*)"', html) == ["-0.257", "-2.7", ""]
+    assert re.findall(r'data-processed="([^"]*)"', html) == ["-0.1"]
+    assert re.findall(r'data-token-id="(\d+)"', html) == ["7", "8", "9"]
+
+
+def test_removed_and_impossible_and_others() -> None:
+    html = inspector(small())
+    assert "removed by top_p" in html
+    assert ">impossible<" in html
+    assert 'data-raw-mass="0.16"' in html
+    assert "16.0 %" in html
+
+
+def test_pieces_are_inert() -> None:
+    html = inspector(small(piece="<script>"))
+    assert "<script" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_kept_counts_with_the_mass_that_went() -> None:
+    assert "top_p kept 14 (removed 5.0 % raw)" in inspector(small())
+
+
+def test_the_picked_row_is_marked_once() -> None:
+    assert inspector(small()).count('class="dl-picked"') == 1
+
+
+def test_a_part_of_a_character_shows_its_bytes() -> None:
+    html = inspector(small(piece="", text="", token_bytes=b"\xf0\x9f"))
+    assert "f0 9f" in html
+    assert "a part of a character" in html
+
+
+def test_rank_names_the_vocabulary() -> None:
+    assert "rank 2 of 49,152" in inspector(small(rank=2), vocab_size=49_152)
