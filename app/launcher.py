@@ -1,6 +1,6 @@
 """`decodelab up`: the embedded stack on one machine, started in order, watched, and stopped in order.
 
-    lock -> Valkey -> migrations -> checkpoint -> worker, web -> address
+    lock -> Valkey -> migrations -> web -> checkpoint -> worker -> address
 
 One launcher owns a data folder. Its children cannot outlive it: the kernel kills them when it dies.
 """
@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,8 @@ _WORKER_WAIT_S: Final = 60.0
 _PAGE_WAIT_S: Final = 60.0
 _DRAIN_S: Final = "4"  # the worker hands its runs over in time for the whole stop to take at most ten seconds
 _GRACE_S: Final = {"web": 2.0, "worker": 6.0, "valkey": 2.0}
+
+_EX_CONFIG: Final = 78  # sysexits.h: a worker's word for a wrong setting or an unusable checkpoint
 
 Say = Callable[[str], None]
 
@@ -93,9 +95,9 @@ class Launcher:
         facts = {"pid": os.getpid(), "redis_url": self._stack.redis_url, "web_url": self._stack.web_url}
         _write_json(self._settings.stack_file, facts)
         self._step("migrations", [sys.executable, "-m", "alembic", "upgrade", "head"], is_quiet=True)
+        self._add("web", [sys.executable, "-m", "app.cli", "web"])  # it needs no checkpoint, and seconds to be ready
         self._step("checkpoint", [sys.executable, "-m", "workers.prepare"])
         self._add("worker", [sys.executable, "-m", "workers"])
-        self._add("web", [sys.executable, "-m", "app.cli", "web"])
 
     def _start_valkey(self) -> None:
         url = self._stack.redis_url
@@ -115,8 +117,8 @@ class Launcher:
     def _step(self, name: str, command: list[str], *, is_quiet: bool = False) -> None:
         """Something that runs to its end before the next begins. Raises UnavailableError with what it said."""
         log = self._settings.log_folder / f"{name}.log"
-        with log.open("wb") as output:
-            process = spawn(command, self._environment, output=output if is_quiet else None, folder=PROJECT)
+        with log.open("wb") if is_quiet else nullcontext() as output:
+            process = spawn(command, self._environment, output=output, folder=PROJECT)
         while process.poll() is None:
             if self._stop.is_set:
                 process.terminate()
@@ -141,12 +143,19 @@ class Launcher:
             raise UnavailableError(f"The page did not answer at {url}: {said}")
         serving = Serving(self._stack.redis_url)
         try:
-            has_worker = self._wait(lambda: bool(serving.workers()), _WORKER_WAIT_S)
+            has_worker = self._wait(lambda: self._has_worker(serving), _WORKER_WAIT_S)
         finally:
             serving.close()
         if not has_worker:
             self._say(f"No worker answers yet; its log is {self._settings.log_folder / 'worker.log'}")
         self._say(f"Decode Lab is ready: {url}   (Ctrl-C stops it)")
+
+    def _has_worker(self, serving: Serving) -> bool:
+        """Whether a worker is alive. Raises RefusedError where the one that was started says it never can be."""
+        for child in self._children:
+            if child.name == "worker" and child.exit_status == _EX_CONFIG:
+                raise RefusedError(last_lines(child.log, 1))
+        return bool(serving.workers())
 
     def _wait(self, is_done: Callable[[], bool], limit_s: float) -> bool:
         deadline = time.monotonic() + limit_s

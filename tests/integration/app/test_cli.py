@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,19 @@ class Shell:
 
     def __init__(self, settings: AppSettings) -> None:
         self._environment = settings.environment()
+        self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "app.cli", *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, cwd=REPOSITORY, env=self._environment, **pipes)
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=self._environment, **pipes)
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         process = self.start(*arguments)
@@ -41,8 +50,10 @@ class Shell:
 
 
 @pytest.fixture
-def decodelab(app_settings: AppSettings) -> Shell:
-    return Shell(app_settings)
+def decodelab(app_settings: AppSettings) -> Iterator[Shell]:
+    shell = Shell(app_settings)
+    yield shell
+    shell.close()
 
 
 @pytest.fixture
