@@ -17,7 +17,7 @@ from torch import Tensor
 from models.events import Others
 from models.sampling import DEFAULT_ORDER
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
-from workers.engine.logits.rows import row_sums
+from workers.engine.logits.rows import entropies, row_counts
 from workers.engine.noise import gumbel_numpy
 from workers.engine.sampler import Picks, seed_of
 
@@ -58,7 +58,9 @@ def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[Ledge
     """One entry a row. Equal logits are ranked by id, the lowest first, where a list has to end among them."""
     num_top = min(max(row.settings.alternatives for row in rows), processed.logits.shape[1])
     chosen = picks.token_ids.unsqueeze(1)  # (rows, 1)
-    shown = torch.cat([chosen, _top(processed.raw_logits, num_top), _top(processed.logits, num_top)], dim=1)
+    best = _top(processed.raw_logits, num_top)
+    best_processed = best if processed.logits is processed.raw_logits else _top(processed.logits, num_top)
+    shown = torch.cat([chosen, best, best_processed], dim=1)
     table = torch.stack([shown.double(), *_columns(processed, shown)], dim=-1)  # (rows, shown, 5)
     packed = torch.cat([_facts(processed, chosen), table.flatten(1)], dim=1).cpu().numpy()
     entries = []
@@ -70,12 +72,18 @@ def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[Ledge
 
 
 def _top(logits: Tensor, num: int) -> Tensor:
-    """The ids of the `num` largest of each row, best first, the lower id first among equals: (rows, num)."""
+    """The ids (rows, num) of the `num` largest of each row; among equals at the end of the list, the lowest ids."""
+    size = logits.shape[1]
+    best = torch.topk(logits, min(num + 1, size), dim=-1)
+    if num in (0, size):
+        return best.indices[:, :num]
+    last, next_one = best.values[:, num - 1], best.values[:, num]
+    if not bool(((last == next_one) & (last > -torch.inf)).any()):
+        return best.indices[:, :num]
     # An int64 that orders like (value, -id): the float's bits with its magnitude reversed where it is negative.
     bits = logits.view(torch.int32)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-    ids = torch.arange(logits.shape[1], device=logits.device)
-    return torch.topk((ordered << 32) - ids, num, dim=-1).indices
+    return torch.topk((ordered << 32) - torch.arange(size, device=logits.device), num, dim=-1).indices
 
 
 def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
@@ -86,17 +94,15 @@ def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
 
 def _facts(processed: Processed, chosen: Tensor) -> Tensor:
     """Ranks of the chosen token and entropies, raw and processed: (rows, 4) float64."""
-    numbers = []
-    for logits in (processed.raw_logits, processed.logits):
-        better = logits > logits.gather(1, chosen)
-        numbers.append(better.sum(dim=-1) + 1.0)
-    for logprobs, probs in (
-        (processed.raw_logprobs, processed.raw_probs),
-        (processed.logprobs, processed.logprobs.exp()),
-    ):
-        # A probability of 0 adds nothing: its logarithm is made finite first.
-        numbers.append(-row_sums(probs * logprobs.clamp_min(torch.finfo(torch.float64).min)))
-    return torch.stack([number.double() for number in numbers], dim=1)
+    raw = _rank_and_entropy(processed.raw_logits, processed.raw_logprobs, chosen)
+    if processed.logits is processed.raw_logits:
+        return torch.stack([raw, raw], dim=-1).flatten(1)
+    return torch.stack([raw, _rank_and_entropy(processed.logits, processed.logprobs, chosen)], dim=-1).flatten(1)
+
+
+def _rank_and_entropy(logits: Tensor, logprobs: Tensor, chosen: Tensor) -> Tensor:
+    rank = row_counts(logits > logits.gather(1, chosen)) + 1
+    return torch.stack([rank.double(), entropies(logprobs)], dim=-1)  # (rows, 2)
 
 
 def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, position: int) -> tuple[LedgerCandidate, ...]:

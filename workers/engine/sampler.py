@@ -58,13 +58,15 @@ def _pick_one(processed: Processed, row: Row, index: int, position: int) -> int:
     ids = np.flatnonzero(logprobs > -np.inf)
     if ids.size > _FEW:
         ids = _contenders(logprobs, uniform_bits_numpy(seed_of(row), position, logprobs.size))
+    if ids.size == 1:
+        return int(ids[0])
     scores = logprobs[ids] + gumbel_numpy(seed_of(row), position, ids)
     return int(ids[scores.argmax()])
 
 
 def _contenders(logprobs: NDArray[np.float64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
     """The few ids that can have the largest logprob - log(-log u), which is the smallest (-log u) / probability."""
-    race = -np.log((bits + 0.5) * 2.0**-32)
+    race = np.log((bits + 0.5) * 2.0**-32)  # negative: the largest is the best
     with np.errstate(divide="ignore"):  # a probability too small for float64 never wins
         race /= np.exp(logprobs)
-    return np.flatnonzero(race <= race.min() * _CLOSE)
+    return np.flatnonzero(race >= race.max() * _CLOSE)

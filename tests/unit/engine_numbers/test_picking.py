@@ -38,7 +38,7 @@ def picks(logits: torch.Tensor, rows: list[Any], positions: list[int]) -> list[i
     "values", [{}, {"temperature": 1.7}, {"top_p": 0.7}, {"banned": [0], "top_k": 5}, {"logit_bias": {"7": 3}}], ids=str
 )
 def test_many_seeds_follow_the_processed_distribution(values: dict[str, Any]) -> None:
-    num_draws, size = 20_000, 500
+    num_draws, size = 8000, 500
     processed = process(logits_of(*P), [row(values)])
     expected = processed.logprobs[0].exp() * num_draws
     counts = torch.zeros(len(P), dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_many_seeds_follow_the_processed_distribution(values: dict[str, Any]) ->
 
 
 def test_many_positions_of_one_seed_follow_it_too() -> None:
-    num_draws = 20_000
+    num_draws = 8000
     processed = process(logits_of(*P), [row()])
     counts = torch.zeros(len(P), dtype=torch.float64)
     for position in range(num_draws):

@@ -8,7 +8,7 @@ The raw logits are never changed.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from models.sampling import DEFAULT_ORDER, Settings, Stage
 from workers.engine.logits import penalties, removal, truncation
 from workers.engine.logits.penalties import Change, Penalty
-from workers.engine.logits.rows import FLOAT32_MAX, Row, row_sums
+from workers.engine.logits.rows import FLOAT32_MAX, Row, probabilities, row_counts
 
 __all__ = ["NOT_REMOVED", "Processed", "Row", "active_stages", "process", "unhealthy_rows"]
 
@@ -70,18 +70,24 @@ def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
     """
     raw = raw_logits.float()
     raw_logprobs = raw.log_softmax(dim=-1, dtype=torch.float64)
+    raw_probs = probabilities(raw_logprobs)
     result = Processed(
         raw_logits=raw,
         raw_logprobs=raw_logprobs,
-        raw_probs=raw_logprobs.exp(),
-        logits=raw.clone(),
-        logprobs=raw_logprobs.clone(),
+        raw_probs=raw_probs,
+        logits=raw,
+        logprobs=raw_logprobs,
         removed_by=torch.full(raw.shape, NOT_REMOVED, dtype=torch.int8, device=raw.device),
         penalty=torch.zeros_like(raw),
         kept=[{} for _ in rows],
         removed_mass=[{} for _ in rows],
     )
-    for stages, members in _groups(rows).items():
+    groups = _groups(rows)
+    if not any(stages for stages, _ in groups):
+        return result
+    # Every row has its own place in these copies; a lone group fills them without moving anything.
+    result = replace(result, logits=raw.clone(), logprobs=raw_logprobs.clone())
+    for stages, members in groups:
         if stages:
             _Group(result, [rows[i] for i in members], members).run(stages)
     return result
@@ -126,27 +132,29 @@ def _is_set(stage: Stage, settings: Settings) -> bool:
     return conditions[stage]
 
 
-def _groups(rows: Sequence[Row]) -> dict[tuple[Stage, ...], list[int]]:
-    groups: dict[tuple[Stage, ...], list[int]] = {}
+def _groups(rows: Sequence[Row]) -> list[tuple[tuple[Stage, ...], list[int]]]:
+    """The rows' indices by what they go through; rows with and without banned ids differ in what `bias` does."""
+    groups: dict[tuple[tuple[Stage, ...], bool], list[int]] = {}
     for index, row in enumerate(rows):
-        groups.setdefault(active_stages(row), []).append(index)
-    return groups
+        groups.setdefault((active_stages(row), bool(row.banned_ids)), []).append(index)
+    return [(stages, members) for (stages, _), members in groups.items()]
 
 
 class _Group:
-    """Rows on their way through the same stages."""
+    """Rows on their way through the same stages. A group of all rows works in the result's own memory."""
 
     def __init__(self, result: Processed, rows: Sequence[Row], members: Sequence[int]) -> None:
+        is_everyone = len(members) == result.logits.shape[0]
         self._result = result
         self._rows = rows
         self._members = members
-        self._index = torch.tensor(members, device=result.raw_logits.device)
+        self._index = slice(None) if is_everyone else torch.tensor(members, device=result.logits.device)
         self._raw_probs = result.raw_probs[self._index]
-        self._scores = result.raw_logits[self._index]
+        self._scores = result.logits[self._index]
         self._is_kept = self._scores > -torch.inf
         self._removed_by = result.removed_by[self._index]
         self._penalty = result.penalty[self._index]
-        self._counts: list[tuple[Stage, Tensor, Tensor]] = []  # stage, tokens left (rows,), raw mass removed (rows,)
+        self._num_left: dict[Stage, Tensor] = {}  # removing stage -> tokens left after it (rows,)
 
     def run(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
@@ -166,17 +174,20 @@ class _Group:
 
     def _remove(self, stage: Stage, removed: Tensor) -> None:
         removed &= self._is_kept
-        left = self._is_kept ^ removed
-        if stage in _MAY_REMOVE_ALL:
-            nothing_left = ~left.any(dim=-1)
-            best = self._scores.argmax(dim=-1)
-            left[nothing_left, best[nothing_left]] = True
-            removed[nothing_left, best[nothing_left]] = False
-        self._is_kept = left
+        self._is_kept ^= removed
+        num_left = row_counts(self._is_kept)
+        if stage in _MAY_REMOVE_ALL and bool((num_left == 0).any()):
+            self._take_back_the_best(removed, num_left == 0)
+            num_left = num_left.clamp_min(1)
         self._scores.masked_fill_(removed, -torch.inf)
         # A token is removed once, so what stands there is NOT_REMOVED.
         self._removed_by += removed.view(torch.int8) * (_CODES[stage] - NOT_REMOVED)
-        self._counts.append((stage, left.sum(dim=-1), row_sums(self._raw_probs * removed)))
+        self._num_left[stage] = num_left
+
+    def _take_back_the_best(self, removed: Tensor, is_empty: Tensor) -> None:
+        best = self._scores.argmax(dim=-1)[is_empty]  # the first of equals
+        self._is_kept[is_empty, best] = True
+        removed[is_empty, best] = False
 
     def _finish(self) -> None:
         result, index = self._result, self._index
@@ -184,10 +195,17 @@ class _Group:
         result.logprobs[index] = self._scores.log_softmax(dim=-1, dtype=torch.float64)
         result.removed_by[index] = self._removed_by
         result.penalty[index] = self._penalty
-        if not self._counts:
-            return
-        numbers = torch.stack([torch.stack([kept.double(), mass]) for _, kept, mass in self._counts]).tolist()
-        for (stage, _, _), (kept, mass) in zip(self._counts, numbers, strict=True):
+        if self._num_left:
+            self._account()
+
+    def _account(self) -> None:
+        """Tell for each row what its stages left and removed."""
+        stage_of = self._removed_by.long() - NOT_REMOVED  # 0 where not removed
+        masses = self._raw_probs.new_zeros((len(self._rows), len(_CODES) + 1))
+        masses.scatter_add_(1, stage_of, self._raw_probs)
+        codes = [_CODES[stage] - NOT_REMOVED for stage in self._num_left]
+        numbers = torch.stack([*self._num_left.values(), *masses[:, codes].unbind(1)]).tolist()
+        for stage, kept, mass in zip(self._num_left, numbers[: len(codes)], numbers[len(codes) :], strict=True):
             for member, num_kept, removed_mass in zip(self._members, kept, mass, strict=True):
-                result.kept[member][stage.value] = int(num_kept)
-                result.removed_mass[member][stage.value] = removed_mass
+                self._result.kept[member][stage.value] = int(num_kept)
+                self._result.removed_mass[member][stage.value] = removed_mass

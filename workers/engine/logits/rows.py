@@ -47,11 +47,44 @@ def row_sums(values: Tensor) -> Tensor:
     return values.sum(dim=-1)
 
 
+def row_counts(mask: Tensor) -> Tensor:
+    """How many of (rows, vocab) are true: (rows,) int64. On a CPU NumPy counts 10 times faster."""
+    if mask.device.type == "cpu":
+        return torch.tensor([np.count_nonzero(row) for row in mask.numpy()])
+    return mask.sum(dim=-1)
+
+
+def probabilities(logprobs: Tensor) -> Tensor:
+    """(rows, vocab) of probabilities; where they are too small to matter, a number too small to matter."""
+    return _ordinary(logprobs).exp()
+
+
+def entropies(logprobs: Tensor) -> Tensor:
+    """-sum p log p of each row of (rows, vocab): (rows,)."""
+    logprobs = _ordinary(logprobs)
+    return -row_sums(logprobs * logprobs.exp())
+
+
+def _ordinary(logprobs: Tensor) -> Tensor:
+    """Minus infinity, and what has no normal exponential, as the least that has one: others take 10 times as long."""
+    return logprobs.clamp_min(-87.0 if logprobs.dtype == torch.float32 else -700.0)
+
+
 def sorted_values(values: Tensor) -> Tensor:
     """(rows, vocab), each row ascending. On a CPU NumPy sorts values alone 20 times faster than torch sorts pairs."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.numpy(), axis=-1))
     return torch.sort(values, dim=-1).values
+
+
+def kth_largest(values: Tensor, ks: Sequence[int]) -> Tensor:
+    """The k-th largest of each row of (rows, vocab), each row with its own k: (rows, 1)."""
+    places = [values.shape[1] - k for k in ks]
+    if values.device.type == "cpu":
+        found = [np.partition(row, place)[place] for row, place in zip(values.numpy(), places, strict=True)]
+        return column(found, values)
+    index = torch.tensor(places, device=values.device).unsqueeze(1)
+    return torch.sort(values, dim=-1).values.gather(1, index)
 
 
 def sorting_order(values: Tensor) -> Tensor:

@@ -16,7 +16,9 @@ from workers.engine.logits.rows import (
     FLOAT32_TINY,
     Row,
     column,
-    row_sums,
+    entropies,
+    kth_largest,
+    row_counts,
     sorted_values,
     sorting_order,
 )
@@ -38,10 +40,7 @@ def temperature(scores: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def top_k(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     """Everything below the k-th largest logit; equals of the k-th stay. k over the vocabulary means all of it."""
-    vocab_size = scores.shape[1]
-    places = [vocab_size - min(row.settings.top_k, vocab_size) for row in rows]
-    index = torch.tensor(places, device=scores.device).unsqueeze(1)
-    return scores < sorted_values(scores).gather(1, index)
+    return scores < kth_largest(scores, [min(row.settings.top_k, scores.shape[1]) for row in rows])
 
 
 def top_p(scores: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -52,10 +51,10 @@ def top_p(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     ascending = sorted_values(scores)
     mass = ascending.softmax(dim=-1).cumsum(dim=-1)
     limit = column([1 - row.settings.top_p for row in rows], scores)
-    num_removed = (mass <= limit).sum(dim=-1, keepdim=True).clamp_(max=scores.shape[1] - 1)  # (rows, 1)
+    num_removed = row_counts(mass <= limit).clamp_(max=scores.shape[1] - 1).unsqueeze(1)
     border = ascending.gather(1, num_removed)
     removed = scores < border
-    num_equals_removed = num_removed - removed.sum(dim=-1, keepdim=True)
+    num_equals_removed = num_removed - row_counts(removed).unsqueeze(1)
     if bool((num_equals_removed > 0).any()):
         equals = scores == border
         place_from_end = equals.flip(-1).cumsum(dim=-1).flip(-1)
@@ -76,10 +75,9 @@ def typical(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     Tokens are taken in the order of |-log p - H|, until their mass reaches `typical_p`; equals of the last one stay.
     """
     logprobs = scores.log_softmax(dim=-1)
-    entropy = -row_sums((logprobs * logprobs.exp()).nan_to_num_(nan=0.0)).unsqueeze(1)
-    distance = (-logprobs - entropy).abs()
+    distance = (-logprobs - entropies(logprobs).unsqueeze(1)).abs()
     order = sorting_order(distance)
     mass = scores.gather(1, order).softmax(dim=-1).cumsum(dim=-1)
     share = column([row.settings.typical_p for row in rows], scores)
-    last = (mass < share).sum(dim=-1, keepdim=True).clamp_(max=scores.shape[1] - 1)
+    last = row_counts(mass < share).clamp_(max=scores.shape[1] - 1).unsqueeze(1)
     return distance > distance.gather(1, order.gather(1, last))
