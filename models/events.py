@@ -251,6 +251,8 @@ def to_json(value: Any) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, float):
+        return value + 0.0  # one zero: SQLite does not keep the sign of -0.0, and both encodings must be equal
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
     if isinstance(value, dict):

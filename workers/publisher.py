@@ -49,12 +49,23 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 return added
 """
 
-# KEYS: stream, attempt. ARGV: fence, TTL, first id. Returns the entries from there on, or false when fenced off.
+# KEYS: stream, attempt. ARGV: fence, TTL, first id.
+# Returns the newest entry's number and the entries from `first id` on, or false when fenced off.
 _TAKE_OVER: Final = """
 if tonumber(ARGV[1]) < tonumber(redis.call('GET', KEYS[2]) or '0') then return false end
 redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2])
-return redis.call('XRANGE', KEYS[1], ARGV[3], '+')
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+local top = newest and tonumber(string.match(newest[1], '^%d+')) or 0
+return {top, redis.call('XRANGE', KEYS[1], ARGV[3], '+')}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a stream had when it was taken over."""
+
+    events: tuple[Event, ...]  # those after the asked number, without a gap
+    newest_seq: int  # of the whole stream; -1 when it is empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +109,26 @@ class Publisher:
             dropped.sent.set_result(False)
         return entry.sent
 
-    def take_over(self, run_id: str, *, fence: int, after_seq: int) -> list[Event]:
+    def take_over(self, run_id: str, *, fence: int, after_seq: int) -> Found:
         """Shut out every writer below `fence` and return what the stream has after event `after_seq`, without a gap.
 
         What lies beyond a gap cannot be continued and leaves the stream. Raises LeaseLostError when a later writer
         was here first, BrokerUnavailableError.
         """
         with translated():
-            entries: Any = self._client.eval(
+            answer: Any = self._client.eval(
                 _TAKE_OVER, 2, stream_key(run_id), attempt_key(run_id), fence, STREAM_TTL_ACTIVE_S, f"{after_seq + 2}-0"
             )
-        if entries is None:
+        if answer is None:
             raise LeaseLostError(f"A later attempt than {fence} already writes the events of run {run_id}.")
+        top, entries = answer
         events = [Event.decode(fields[1]) for _, fields in entries]
-        joined = [event for number, event in enumerate(events, after_seq + 1) if event.seq == number]
-        if len(joined) < len(events):
-            with translated():
-                self._client.delete(stream_key(run_id))
-        return joined
+        joined = tuple(event for number, event in enumerate(events, after_seq + 1) if event.seq == number)
+        if len(joined) == len(events):
+            return Found(joined, top - 1)
+        with translated():
+            self._client.delete(stream_key(run_id))
+        return Found(joined, -1)
 
     def close(self, timeout_s: float) -> None:
         """Send what is pending, for at most `timeout_s`, and stop."""

@@ -27,13 +27,20 @@ class Recovery:
         """Everything that the run has told: the saved events, then those that only the stream has, saved now.
 
         A token that was shown is never taken back, so the stream is read before anything is added; writers below
-        `fence` are shut out first. Raises LeaseLostError, BrokerUnavailableError, DatabaseUnavailableError.
+        `fence` are shut out first. What the stream does not have is told there.
+
+        Raises LeaseLostError, BrokerUnavailableError, DatabaseUnavailableError.
         """
         record = Record.of_saved(claim)
-        record.add_all(self._publisher.take_over(claim.lease.run_id, fence=fence, after_seq=record.next_seq - 1))
+        found = self._publisher.take_over(claim.lease.run_id, fence=fence, after_seq=record.next_seq - 1)
+        record.add_all(found.events)
         if record.num_unsaved:
             self._store.save(claim.lease, record.unsaved())
             record.mark_saved()
+        told = (*claim.milestones, *claim.tokens, *found.events)
+        for event in sorted(told, key=lambda event: event.seq):
+            if event.seq > found.newest_seq:
+                self._publisher.publish(event, fence=fence)
         return record
 
     def end(self, claim: Claim, stop: StopRecord) -> None:

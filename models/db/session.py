@@ -17,6 +17,7 @@ from models.errors import DatabaseUnavailableError
 
 BUSY_TIMEOUT_S: Final = 15
 POOL_TIMEOUT_S: Final = 10
+IDLE_TIMEOUT_S: Final = 15
 
 
 class Database:
@@ -29,7 +30,9 @@ class Database:
         if self.is_sqlite:
             options["connect_args"] = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
         else:
-            options["connect_args"] = {"connect_timeout": 5}
+            # A process that is stopped inside a transaction must not keep its row locks from its successor.
+            idle = f"-c idle_in_transaction_session_timeout={IDLE_TIMEOUT_S * 1000}"
+            options["connect_args"] = {"connect_timeout": 5, "options": idle}
         self.engine: Engine = create_engine(self.url, **options)
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)

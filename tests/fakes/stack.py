@@ -108,7 +108,10 @@ class Stack:
         assert [event.seq for event in events] == list(range(len(events)))
         assert [event.type for event in events].count("ended") == 1
         if in_stream:
-            assert self.stream(run_id) == encoded
+            told = self.stream(run_id)
+            differing = [pair for pair in zip(told, encoded, strict=False) if pair[0] != pair[1]]
+            assert not differing, f"stream and table differ, first in {differing[0]}"
+            assert len(told) == len(encoded), f"{len(told)} events in the stream, {len(encoded)} in the table"
         else:
             assert set(self.stream(run_id)) <= set(encoded)
         self._check_row(self.row(run_id), events)

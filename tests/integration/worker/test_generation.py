@@ -9,7 +9,7 @@ from models.sampling import Settings
 from tests.fakes import tokenizers
 from tests.fakes.stack import GREEDY, Stack, token_ids
 from tests.fakes.worker import TEXT, Plan
-from tests.integration.worker.conftest import StartWorker
+from tests.fakes.worker_side import StartWorker
 
 
 def settings(**changes: object) -> Settings:

@@ -88,7 +88,8 @@ def test_nothing_follows_the_end(valkey: Valkey, publisher: Publisher) -> None:
 def test_an_old_attempt_adds_nothing_once_a_later_one_took_over(valkey: Valkey, publisher: Publisher) -> None:
     for event in history(RUN, 2):
         publisher.publish(event).result(5)
-    assert [event.seq for event in publisher.take_over(RUN, fence=2, after_seq=1)] == [2, 3]
+    found = publisher.take_over(RUN, fence=2, after_seq=1)
+    assert ([event.seq for event in found.events], found.newest_seq) == ([2, 3], 3)
     assert publisher.publish(token_event(RUN, 4, attempt=1)).result(5)
     assert len(stream(valkey)) == 4
     assert publisher.publish(token_event(RUN, 4, attempt=2)).result(5)
@@ -104,7 +105,8 @@ def test_an_old_attempt_cannot_take_over(valkey: Valkey, publisher: Publisher) -
 def test_what_lies_beyond_a_gap_is_not_taken_over(valkey: Valkey, publisher: Publisher) -> None:
     for seq in (2, 3, 6, 7):
         publisher.publish(token_event(RUN, seq)).result(5)
-    assert [event.seq for event in publisher.take_over(RUN, fence=2, after_seq=1)] == [2, 3]
+    found = publisher.take_over(RUN, fence=2, after_seq=1)
+    assert ([event.seq for event in found.events], found.newest_seq) == ([2, 3], -1)
     assert publisher.publish(token_event(RUN, 4, attempt=2)).result(5)
     assert [Event.decode(data).seq for _, data in stream(valkey)] == [4]
 

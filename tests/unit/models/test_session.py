@@ -121,3 +121,11 @@ def test_a_database_that_is_not_there_is_told_in_a_sentence() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailableError, match="The database does not answer"):
         database.check()
+
+
+def test_a_transaction_that_stands_still_is_ended_by_postgresql(postgres_url: str) -> None:
+    """Whoever is stopped inside a transaction must not keep its locks for ever."""
+    database = Database(postgres_url)
+    with database.read() as session:
+        assert session.scalar(text("SHOW idle_in_transaction_session_timeout")) == "15s"
+    database.close()

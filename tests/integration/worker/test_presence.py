@@ -1,0 +1,45 @@
+"""What a worker says of itself in Redis, and how it disappears."""
+
+import gzip
+import json
+import signal
+
+from tokenizers import Tokenizer
+
+from models.names import PRESENCE_TTL_S, WORKERS_KEY, tokenizer_key, worker_key
+from tests.fakes.services import wait_until
+from tests.fakes.stack import GREEDY, Stack
+from tests.fakes.worker import Plan
+from tests.fakes.worker_side import StartWorker
+
+
+def test_a_worker_says_what_it_serves_and_leaves_when_told(lite_stack: Stack, start_worker: StartWorker) -> None:
+    worker = start_worker(lite_stack, Plan(step_s=0.02), rows=2)
+    presence = worker.presence
+    assert presence is not None
+    assert (presence.num_rows, presence.num_running, presence.checkpoint.name) == (2, 0, "scripted")
+    assert {"torch", "transformers", "python", "decodelab"} <= set(presence.versions)
+    with lite_stack.valkey.client() as client:
+        assert 0 < client.ttl(worker_key(presence.worker_id)) <= PRESENCE_TTL_S
+        score = client.zscore(WORKERS_KEY, presence.worker_id)
+        assert score is not None
+        assert 0 < score - client.time()[0] <= PRESENCE_TTL_S
+        tokenizer = gzip.decompress(client.get(tokenizer_key(presence.checkpoint.tokenizer_digest)) or b"")
+        assert client.ttl(tokenizer_key(presence.checkpoint.tokenizer_digest)) > 0
+        assert Tokenizer.from_str(json.dumps(json.loads(tokenizer))).encode(" quick").ids
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+        assert client.zscore(WORKERS_KEY, presence.worker_id) is None
+        assert client.get(worker_key(presence.worker_id)) is None
+
+
+def test_every_key_that_a_worker_leaves_has_a_time_to_live(lite_stack: Stack, start_worker: StartWorker) -> None:
+    worker = start_worker(lite_stack)
+    for _ in range(3):
+        lite_stack.wait_ended(lite_stack.submit(settings=GREEDY.with_changes(max_tokens=3)))
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+    with lite_stack.valkey.client() as client:
+        wait_until(lambda: not client.llen("generate.scripted"))
+        lasting = {key.decode() for key in client.scan_iter() if client.ttl(key) < 0}
+    assert not {key for key in lasting if not key.startswith("_kombu.")}

@@ -1,0 +1,113 @@
+"""Events: one encoder, one decoder, strict JSON, and the same bytes again from the tables."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from models.db.base import escape_text, unescape_text
+from models.db.ledger import token_event, token_row
+from models.db.runs import Token
+from models.db.session import Database
+from models.events import EVENT_TYPES, Ended, Event, NearMiss, Resumed, Status, StopReason, StopRecord, Timing
+from tests.fakes.events import ended, prefilled, started, token
+from tests.fakes.rows import new_run
+
+NUMBERS = st.floats(-1e6, 0).map(lambda x: round(x, 6))
+TEXTS = st.text(max_size=20)  # without lone surrogates
+WHOLE_ENDING = ended(
+    stop=StopRecord(
+        StopReason.STOP_STRING,
+        matched="END",
+        span=(3, 6),
+        withheld=1,
+        also=(StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL),
+        misses=(NearMiss("STOP", 2, 7), NearMiss("HALT", 0, None)),
+        message="a sentence",
+    ),
+    timing=Timing(1.5, 0.0, 2.25, 3.0, 4.0, 50.0, {"p50": 1.0, "p95": 2.0, "p99": 3.0}),
+)
+PAYLOADS = [started(), prefilled(), token(0), Resumed(17), ended(), WHOLE_ENDING]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: type(payload).__name__)
+def test_what_is_decoded_is_what_was_encoded(payload: Any) -> None:
+    event = Event("run", 3, 9, payload)
+    assert Event.decode(event.encode()) == event
+    assert Event.decode(event.encode()).encode() == event.encode()
+    assert EVENT_TYPES[event.type] is type(payload)
+
+
+def test_fields_of_a_newer_writer_are_ignored() -> None:
+    values = orjson.loads(Event("run", 1, 0, WHOLE_ENDING).encode())
+    values["color"] = "red"
+    values["payload"]["color"] = "red"
+    values["payload"]["stop"]["color"] = "red"
+    assert Event.decode(orjson.dumps(values)).payload == WHOLE_ENDING
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_json_has_no_numbers_that_json_does_not_have(value: float) -> None:
+    assert b"NaN" not in Event("run", 1, 0, prefilled(prefill_ms=value)).encode()
+    assert b"Infinity" not in Event("run", 1, 0, prefilled(prefill_ms=value)).encode()
+
+
+def test_there_is_one_zero() -> None:
+    assert (
+        Event("run", 1, 0, prefilled(prefill_ms=-0.0)).encode()
+        == Event("run", 1, 0, prefilled(prefill_ms=0.0)).encode()
+    )
+
+
+@pytest.mark.parametrize("reason", StopReason)
+def test_every_reason_has_its_terminal_state(reason: StopReason) -> None:
+    assert reason.status.is_terminal
+    failed = {"worker_lost", "error:numerical", "error:out_of_memory", "error:checkpoint", "error:internal"}
+    expected = Status.FAILED if reason in failed else Status.CANCELLED if reason == "cancelled" else Status.FINISHED
+    assert reason.status == expected
+    assert isinstance(Event.decode(Event("run", 1, 0, ended(reason)).encode()).payload, Ended)
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_any_text_is_stored_as_text_that_a_database_holds(text: str) -> None:
+    stored = escape_text(text)
+    assert "\0" not in stored
+    stored.encode()
+    assert unescape_text(stored) == text
+
+
+@given(piece=TEXTS, data=st.binary(max_size=12), raw=NUMBERS, noise=st.floats(-20, 80).map(lambda x: round(x, 6)))
+def test_a_token_becomes_a_row_and_the_same_bytes_again(piece: str, data: bytes, raw: float, noise: float) -> None:
+    first, second = token(0).candidates
+    candidates = (replace(first, piece=piece, noise=noise), replace(second, raw_logprob=raw))
+    payload = token(0, piece=piece, text=piece, token_bytes=data, raw_logprob=raw, candidates=candidates)
+    event = Event("run", 1, 2, payload)
+    assert token_event(Token(**token_row(event))).encode() == event.encode()
+
+
+@pytest.mark.parametrize("raw_logprob", [-0.0, -1e-6, -123.456789, -0.1, -1 / 3])
+def test_numbers_come_back_from_both_databases_bit_for_bit(database: Database, raw_logprob: float) -> None:
+    event = Event("run", 1, 2, token(0, raw_logprob=raw_logprob, logprob=raw_logprob, piece="\0\N{GRINNING FACE}"))
+    with database.write() as session:
+        session.add(new_run(id="run"))
+        session.flush()
+        session.add(Token(**token_row(event)))
+    with database.read() as session:
+        row = session.scalars(select(Token)).one()
+    assert token_event(row).encode() == event.encode()
+
+
+def test_a_token_with_twenty_candidates_stays_small() -> None:
+    """The promise is 1.5 KB a token at 20 alternatives."""
+    first = token(0).candidates[0]
+    candidates = tuple(
+        replace(first, token_id=17 * n, piece=f" word{n}", raw_logprob=-1.234567 - n / 7, noise=2.345678 + n / 13)
+        for n in range(20)
+    )
+    row = token_row(Event("0" * 36, 1, 2, token(0, candidates=candidates)))
+    assert sum(len(v) if isinstance(v, str | bytes) else 8 for v in row.values()) < 1500
