@@ -1,15 +1,27 @@
 """Fixtures of loaded checkpoints, for the test folders that need them: the tiny ones, and the default one."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.errors import CheckpointError
 from tests.conftest import missing
 from tests.fakes import checkpoints
 from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def few_threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One torch thread for tiny networks: on a busy machine threads wait for each other far longer than they work."""
+    before = torch.get_num_threads()
+    if request.node.get_closest_marker("checkpoint") is None:
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

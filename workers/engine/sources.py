@@ -7,6 +7,7 @@ returns the revision (the commit of a hub repository, else "").
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -230,8 +231,10 @@ def _watched(folder: Path, num_bytes: int, report: Callable[[float], None]) -> I
 
 
 def _size(folder: Path) -> int:
+    """Bytes of the files in a folder that another process is filling: what vanishes meanwhile counts as nothing."""
     total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # files come and go while they are counted
-            total += file.stat().st_size if file.is_file() else 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(parent) / name).stat().st_size
     return total

@@ -1,5 +1,12 @@
 """Loaded checkpoints."""
 
-from tests.fakes.fixtures import data_folder, default_checkpoint, tiny, tiny_gpt2, tiny_llama
+from tests.fakes.fixtures import (
+    data_folder,
+    default_checkpoint,
+    few_threads,
+    tiny,
+    tiny_gpt2,
+    tiny_llama,
+)
 
-__all__ = ["data_folder", "default_checkpoint", "tiny", "tiny_gpt2", "tiny_llama"]
+__all__ = ["data_folder", "default_checkpoint", "few_threads", "tiny", "tiny_gpt2", "tiny_llama"]

@@ -1,0 +1,96 @@
+"""`python -m workers.local` as a process: events on standard output, errors as one line and exit status 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from models.errors import DecodeLabError
+from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
+from tests.fakes import checkpoints
+from workers.engine.catalog import Catalog
+from workers.local import Bench
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoints.write_llama(tmp_path_factory.mktemp("local") / "tiny")
+
+
+def local(folder: Path, *requests: dict[str, Any] | str) -> tuple[int, list[bytes], str]:
+    """Exit status, lines of standard output, standard error."""
+    lines = [request if isinstance(request, str) else json.dumps(request) for request in requests]
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.local"],
+        input="\n".join(lines).encode(),
+        env={"DECODELAB_CHECKPOINTS": f"tiny={folder}", "DECODELAB_THREADS": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines(), done.stderr.decode()
+
+
+def test_every_run_is_told_in_turn(folder: Path) -> None:
+    status, lines, error = local(
+        folder,
+        {"prompt": "the quick", "settings": {"max_tokens": 2, "seed": 5}},
+        {"prompt": "😀", "settings": {"max_tokens": 1}, "checkpoint": "tiny", "run_id": "mine"},
+    )
+    assert (status, error) == (0, "")
+    events = [Event.decode(line) for line in lines]
+    assert [(e.run_id, e.seq) for e in events] == [("local-0", i) for i in range(5)] + [("mine", i) for i in range(4)]
+    kinds = [type(e.payload) for e in events]
+    assert kinds[:5] == [Started, Prefilled, TokenPicked, TokenPicked, Ended]
+    ended = events[4].payload
+    assert isinstance(ended, Ended)
+    assert ended.stop.reason is StopReason.MAX_TOKENS
+    assert ended.timing.queue_ms == 0
+    assert ended.timing.ttft_ms is not None
+    assert ended.timing.load_ms is not None
+    assert ended.timing.ttft_ms > ended.timing.load_ms
+
+
+def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
+    one = {"prompt": "the", "settings": {"max_tokens": 8, "seed": 99, "temperature": 2.0}}
+    _, lines, _ = local(folder, one, one, {**one, "settings": {**one["settings"], "seed": 100}})  # type: ignore[dict-item]
+    runs: dict[str, list[int]] = {}
+    for event in map(Event.decode, lines):
+        if isinstance(event.payload, TokenPicked):
+            runs.setdefault(event.run_id, []).append(event.payload.token_id)
+    assert runs["local-0"] == runs["local-1"] != runs["local-2"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "field"),
+    [
+        ({"prompt": ""}, "invalid_prompt", "prompt"),
+        ({"prompt": "a", "settings": {"top_p": 2}}, "invalid_setting", "top_p"),
+        ({"prompt": "a", "checkpoint": "/etc"}, "unknown_checkpoint", "checkpoint"),
+        ({"prompt": "a", "setings": {}}, "invalid_prompt", "setings"),
+        ({"prompt": 5}, "invalid_prompt", "prompt"),
+        ("{", "invalid_prompt", "prompt"),
+    ],
+)
+def test_a_request_that_cannot_run_is_refused(folder: Path, request_: Any, code: str, field: str) -> None:
+    bench = Bench(Catalog.parse(f"tiny={folder}", folder.parent), checkpoints.load_entry)
+    line = request_ if isinstance(request_, str) else json.dumps(request_)
+    with pytest.raises(DecodeLabError) as refused:
+        next(bench.run(line.encode(), default_id="a"))
+    assert (refused.value.code, refused.value.field) == (code, field)
+
+
+def test_an_error_is_one_line(folder: Path) -> None:
+    status, lines, _ = local(folder, {"prompt": "a", "settings": {"top_p": 2}})
+    assert status == 2
+    (line,) = lines
+    assert orjson.loads(line)["error"]["field"] == "top_p"
+
+
+def test_a_checkpoint_that_is_not_there_is_one_line_too(tmp_path: Path) -> None:
+    status, lines, _ = local(tmp_path / "none", {"prompt": "a"})
+    assert status == 2
+    assert orjson.loads(lines[0])["error"]["code"] == "checkpoint_missing"
