@@ -171,7 +171,7 @@ class Engine:
             )
         row = Row(
             settings=sequence.settings,
-            prompt_ids=sequence.request.prompt_token_ids,
+            prompt_ids=sequence.prompt_ids,
             output_ids=sequence.output_ids,
             banned_ids=sequence.banned_ids,
             end_token_ids=self._limits.end_token_ids | sequence.stop_token_ids,

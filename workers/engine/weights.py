@@ -73,7 +73,7 @@ def _indexed_names(index: Path) -> list[str]:
 
 def _check_whole(file: Path) -> None:
     try:
-        with safe_open(file, framework="pt") as tensors:
+        with safe_open(file, framework="np") as tensors:
             tensors.keys()
     except (SafetensorError, OSError, ValueError) as exc:
         raise CheckpointBrokenError(
