@@ -14,8 +14,8 @@ from models.names import GENERATE_TASK, queue_for
 VISIBILITY_TIMEOUT_S: Final = 3600
 
 
-def create_app(redis_url: str, *, checkpoint: str | None = None) -> Celery:
-    """A Celery application; with `checkpoint` it consumes that checkpoint's queue."""
+def create_app(redis_url: str, *, checkpoint: str | None = None, has_events: bool = False) -> Celery:
+    """A Celery application; with `checkpoint` it consumes that checkpoint's queue, with `has_events` Flower sees it."""
     app = Celery("decodelab", broker=redis_url, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
@@ -24,8 +24,8 @@ def create_app(redis_url: str, *, checkpoint: str | None = None) -> Celery:
         task_acks_late=True,
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
+        worker_enable_remote_control=has_events,
+        worker_send_task_events=has_events,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,

@@ -39,7 +39,7 @@ class Consumer:
             concurrency=self._concurrency,
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            without_heartbeat=not self._app.conf.worker_send_task_events,
         )
         worker.start()
 

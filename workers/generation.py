@@ -27,16 +27,15 @@ class Generation:
 
     def run(self, run_id: str) -> None:
         """Claim the run and work on it to its end. Returns at once when there is nothing to claim."""
-        claim = None if self._is_draining.is_set() else self._parts.store.claim(run_id)
-        if claim is None:
-            return
-        with self._parts.leases.hold(claim.lease):
-            try:
-                self._work_on(claim)
-            except LeaseLostError as exc:
-                logger.warning("%s", exc.message)
-            except UnavailableError as exc:
-                logger.warning("run %s is left to a later attempt: %s", run_id, exc.message)
+        try:
+            claim = None if self._is_draining.is_set() else self._parts.store.claim(run_id)
+            if claim is not None:
+                with self._parts.leases.hold(claim.lease):
+                    self._work_on(claim)
+        except LeaseLostError as exc:
+            logger.warning("%s", exc.message)
+        except UnavailableError as exc:
+            logger.warning("run %s is left to a later attempt: %s", run_id, exc.message)
 
     def cancel(self, run_id: str) -> None:
         """Follow a cancel hint, if the row confirms it."""

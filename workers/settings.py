@@ -30,6 +30,7 @@ class WorkerSettings(BaseSettings):
     rows: int = Field(1, ge=1, le=256)
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     time_limit_s: float = Field(600, gt=0)  # of one run, from its first claim
+    task_events: bool = False  # Celery's own events and remote control, for Flower
 
     # A lease is renewed several times within its life, so that one slow write does not lose it.
     lease_s: float = Field(30, gt=0)

@@ -36,13 +36,13 @@ class Stack:
             session.add(run)
         return run.id
 
-    def enqueue(self, run_id: str) -> None:
-        enqueue(self._app, run_id, checkpoint=CHECKPOINT)
+    def enqueue(self, run_id: str, *, checkpoint: str = CHECKPOINT) -> None:
+        enqueue(self._app, run_id, checkpoint=checkpoint)
 
     def submit(self, prompt: str = "Q", settings: Settings = GREEDY, **columns: Any) -> str:
         """A queued row, committed, and its message; returns its id."""
         run_id = self.save(prompt, settings, **columns)
-        self.enqueue(run_id)
+        self.enqueue(run_id, checkpoint=columns.get("checkpoint", CHECKPOINT))
         return run_id
 
     def request_cancel(self, run_id: str, *, hint: bool = True) -> None:
