@@ -17,7 +17,7 @@ from torch import Tensor
 from models.events import Others
 from models.sampling import DEFAULT_ORDER
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
-from workers.engine.logits.rows import entropies, row_counts
+from workers.engine.logits.rows import entropies, probabilities, row_counts
 from workers.engine.noise import gumbel_numpy
 from workers.engine.sampler import Picks, seed_of
 
@@ -78,7 +78,7 @@ def _top(logits: Tensor, num: int) -> Tensor:
     if num in (0, size):
         return best.indices[:, :num]
     last, next_one = best.values[:, num - 1], best.values[:, num]
-    if not bool(((last == next_one) & (last > -torch.inf)).any()):
+    if not bool((last == next_one).any()) or not bool(((last == next_one) & (last > -torch.inf)).any()):
         return best.indices[:, :num]
     # An int64 that orders like (value, -id): the float's bits with its magnitude reversed where it is negative.
     bits = logits.view(torch.int32)
@@ -94,15 +94,16 @@ def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
 
 def _facts(processed: Processed, chosen: Tensor) -> Tensor:
     """Ranks of the chosen token and entropies, raw and processed: (rows, 4) float64."""
-    raw = _rank_and_entropy(processed.raw_logits, processed.raw_logprobs, chosen)
-    if processed.logits is processed.raw_logits:
-        return torch.stack([raw, raw], dim=-1).flatten(1)
-    return torch.stack([raw, _rank_and_entropy(processed.logits, processed.logprobs, chosen)], dim=-1).flatten(1)
+    rank = rank_processed = _rank(processed.raw_logits, chosen)
+    entropy = entropy_processed = entropies(processed.raw_logprobs, processed.raw_probs)
+    if processed.logits is not processed.raw_logits:
+        rank_processed = _rank(processed.logits, chosen)
+        entropy_processed = entropies(processed.logprobs, probabilities(processed.logprobs))
+    return torch.stack([rank, rank_processed, entropy, entropy_processed], dim=-1)
 
 
-def _rank_and_entropy(logits: Tensor, logprobs: Tensor, chosen: Tensor) -> Tensor:
-    rank = row_counts(logits > logits.gather(1, chosen)) + 1
-    return torch.stack([rank.double(), entropies(logprobs)], dim=-1)  # (rows, 2)
+def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
+    return row_counts(logits > logits.gather(1, chosen)).double() + 1.0
 
 
 def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, position: int) -> tuple[LedgerCandidate, ...]:

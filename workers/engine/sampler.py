@@ -33,7 +33,7 @@ def pick(processed: Processed, rows: Sequence[Row], positions: Sequence[int]) ->
     """Pick a token for each row. `positions`: 0 for the first generated token. Every sampled row's seed is set."""
     if processed.logits.device.type == "cpu":
         ids = [_pick_one(processed, row, index, positions[index]) for index, row in enumerate(rows)]
-        return Picks(torch.tensor(ids), tuple(positions))
+        return Picks(torch.from_numpy(np.array(ids, dtype=np.int64)), tuple(positions))
     return Picks(pick_rows(processed, rows, positions), tuple(positions))
 
 

@@ -295,3 +295,9 @@ def test_half_precision_logits_are_taken_as_the_float32_they_stand_for() -> None
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(4)).bfloat16()
     settings = {"top_p": 0.8, "temperature": 0.7}
     assert torch.equal(process(logits, [row(settings)]).logprobs, process(logits.float(), [row(settings)]).logprobs)
+
+
+def test_a_neutral_batch_is_not_copied() -> None:
+    processed = process(torch.zeros(2, 5), [row(), row({"seed": 3})])
+    assert processed.logits is processed.raw_logits
+    assert processed.logprobs is processed.raw_logprobs

@@ -7,8 +7,8 @@ The raw logits are never changed.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -16,14 +16,14 @@ from torch import Tensor
 
 from models.sampling import DEFAULT_ORDER, Settings, Stage
 from workers.engine.logits import penalties, removal, truncation
-from workers.engine.logits.penalties import Change, Penalty
+from workers.engine.logits.penalties import Change, Penalty, Places
+from workers.engine.logits.removal import Removal
 from workers.engine.logits.rows import FLOAT32_MAX, Row, probabilities, row_counts
+from workers.engine.logits.truncation import Truncation
 
 __all__ = ["NOT_REMOVED", "Processed", "Row", "active_stages", "process", "unhealthy_rows"]
 
 NOT_REMOVED: Final = -1
-
-Removal = Callable[[Tensor, Sequence[Row]], Tensor]
 
 _PENALTIES: Final[dict[Stage, Penalty]] = {
     Stage.BIAS: penalties.bias,
@@ -34,14 +34,15 @@ _REMOVALS: Final[dict[Stage, Removal]] = {
     Stage.BIAS: removal.banned,
     Stage.NO_REPEAT_NGRAM: removal.no_repeat_ngram,
     Stage.MIN_TOKENS: removal.min_tokens,
+}
+_TRUNCATIONS: Final[dict[Stage, Truncation]] = {
     Stage.TOP_K: truncation.top_k,
     Stage.TOP_P: truncation.top_p,
     Stage.MIN_P: truncation.min_p,
     Stage.TYPICAL: truncation.typical,
 }
-# Stages that could remove every token; the others always leave one.
-_MAY_REMOVE_ALL: Final = frozenset({Stage.BIAS, Stage.NO_REPEAT_NGRAM, Stage.MIN_TOKENS})
 _CODES: Final = {stage: code for code, stage in enumerate(DEFAULT_ORDER)}
+_NUM_CODES: Final = 16  # a power of 2 above every code: NOT_REMOVED, taken modulo it, is the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +72,42 @@ def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
     raw = raw_logits.float()
     raw_logprobs = raw.log_softmax(dim=-1, dtype=torch.float64)
     raw_probs = probabilities(raw_logprobs)
-    result = Processed(
+    members = _members(rows)
+    groups = []
+    for (stages, _), indices in members.items():
+        parts = [raw, raw_logprobs, raw_probs]
+        if len(members) > 1:  # a lone group takes the tensors themselves, and a neutral one gives them back
+            index = torch.tensor(indices, device=raw.device)
+            parts = [tensor[index] for tensor in parts]
+        group = _Group(*parts, rows=[rows[i] for i in indices])
+        group.run(stages)
+        groups.append(group)
+    return _assemble(raw, raw_logprobs, raw_probs, groups, [i for indices in members.values() for i in indices])
+
+
+def _assemble(
+    raw: Tensor, raw_logprobs: Tensor, raw_probs: Tensor, groups: Sequence["_Group"], members: Sequence[int]
+) -> Processed:
+    """The groups' results in the order of the batch; `members` are the batch's rows in the order of the groups."""
+    order = sorted(range(len(members)), key=members.__getitem__)
+    index = torch.tensor(order, device=raw.device)
+
+    def together(tensors: list[Tensor]) -> Tensor:
+        return tensors[0] if len(tensors) == 1 else torch.cat(tensors)[index]
+
+    kept = [numbers for group in groups for numbers in group.kept]
+    removed_mass = [numbers for group in groups for numbers in group.removed_mass]
+    return Processed(
         raw_logits=raw,
         raw_logprobs=raw_logprobs,
         raw_probs=raw_probs,
-        logits=raw,
-        logprobs=raw_logprobs,
-        removed_by=torch.full(raw.shape, NOT_REMOVED, dtype=torch.int8, device=raw.device),
-        penalty=torch.zeros_like(raw),
-        kept=[{} for _ in rows],
-        removed_mass=[{} for _ in rows],
+        logits=together([group.logits for group in groups]),
+        logprobs=together([group.logprobs for group in groups]),
+        removed_by=together([group.removed_by for group in groups]),
+        penalty=together([group.penalty for group in groups]),
+        kept=[kept[i] for i in order],
+        removed_mass=[removed_mass[i] for i in order],
     )
-    groups = _groups(rows)
-    if not any(stages for stages, _ in groups):
-        return result
-    # Every row has its own place in these copies; a lone group fills them without moving anything.
-    result = replace(result, logits=raw.clone(), logprobs=raw_logprobs.clone())
-    for stages, members in groups:
-        if stages:
-            _Group(result, [rows[i] for i in members], members).run(stages)
-    return result
 
 
 def unhealthy_rows(raw_logits: Tensor) -> list[int]:
@@ -132,80 +149,77 @@ def _is_set(stage: Stage, settings: Settings) -> bool:
     return conditions[stage]
 
 
-def _groups(rows: Sequence[Row]) -> list[tuple[tuple[Stage, ...], list[int]]]:
-    """The rows' indices by what they go through; rows with and without banned ids differ in what `bias` does."""
-    groups: dict[tuple[tuple[Stage, ...], bool], list[int]] = {}
+def _members(rows: Sequence[Row]) -> dict[tuple[tuple[Stage, ...], bool], list[int]]:
+    """The rows' indices by what they go through: active stages, and whether `bias` has ids to remove."""
+    members: dict[tuple[tuple[Stage, ...], bool], list[int]] = {}
     for index, row in enumerate(rows):
-        groups.setdefault((active_stages(row), bool(row.banned_ids)), []).append(index)
-    return [(stages, members) for (stages, _), members in groups.items()]
+        members.setdefault((active_stages(row), bool(row.banned_ids)), []).append(index)
+    return members
 
 
 class _Group:
-    """Rows on their way through the same stages. A group of all rows works in the result's own memory."""
+    """Rows on their way through the same stages. Attributes of the same name as Processed's hold the group's part."""
 
-    def __init__(self, result: Processed, rows: Sequence[Row], members: Sequence[int]) -> None:
-        is_everyone = len(members) == result.logits.shape[0]
-        self._result = result
+    def __init__(self, raw: Tensor, raw_logprobs: Tensor, raw_probs: Tensor, *, rows: Sequence[Row]) -> None:
         self._rows = rows
-        self._members = members
-        self._index = slice(None) if is_everyone else torch.tensor(members, device=result.logits.device)
-        self._raw_probs = result.raw_probs[self._index]
-        self._scores = result.logits[self._index]
-        self._is_kept = self._scores > -torch.inf
-        self._removed_by = result.removed_by[self._index]
-        self._penalty = result.penalty[self._index]
+        self._raw_probs = raw_probs
         self._num_left: dict[Stage, Tensor] = {}  # removing stage -> tokens left after it (rows,)
+        self.logits = raw
+        self.logprobs = raw_logprobs
+        self.removed_by = torch.full(raw.shape, NOT_REMOVED, dtype=torch.int8, device=raw.device)
+        self.penalty = torch.zeros_like(raw)
+        self.kept: list[dict[str, int]] = [{} for _ in rows]
+        self.removed_mass: list[dict[str, float]] = [{} for _ in rows]
 
     def run(self, stages: Sequence[Stage]) -> None:
+        """Go through the stages, once."""
+        if not stages:
+            return
+        self.logits = self.logits.clone()
+        self._is_kept = self.logits > -torch.inf
         for stage in stages:
             if stage is Stage.TEMPERATURE:
-                self._scores = truncation.temperature(self._scores, self._rows)
+                self.logits = truncation.temperature(self.logits, self._rows)
             if stage in _PENALTIES:
-                self._change(_PENALTIES[stage](self._scores, self._rows))
-            if stage in _REMOVALS and (stage is not Stage.BIAS or any(row.banned_ids for row in self._rows)):
-                self._remove(stage, _REMOVALS[stage](self._scores, self._rows))
-        self._finish()
-
-    def _change(self, change: Change) -> None:
-        places = (change.places.rows, change.places.token_ids)
-        difference = (change.values - self._scores[places]).nan_to_num_(nan=0.0)  # -inf less -inf: no change
-        self._penalty[places] = (self._penalty[places] + difference).clamp_(-FLOAT32_MAX, FLOAT32_MAX)
-        self._scores[places] = change.values
-
-    def _remove(self, stage: Stage, removed: Tensor) -> None:
-        removed &= self._is_kept
-        self._is_kept ^= removed
-        num_left = row_counts(self._is_kept)
-        if stage in _MAY_REMOVE_ALL and bool((num_left == 0).any()):
-            self._take_back_the_best(removed, num_left == 0)
-            num_left = num_left.clamp_min(1)
-        self._scores.masked_fill_(removed, -torch.inf)
-        # A token is removed once, so what stands there is NOT_REMOVED.
-        self._removed_by += removed.view(torch.int8) * (_CODES[stage] - NOT_REMOVED)
-        self._num_left[stage] = num_left
-
-    def _take_back_the_best(self, removed: Tensor, is_empty: Tensor) -> None:
-        best = self._scores.argmax(dim=-1)[is_empty]  # the first of equals
-        self._is_kept[is_empty, best] = True
-        removed[is_empty, best] = False
-
-    def _finish(self) -> None:
-        result, index = self._result, self._index
-        result.logits[index] = self._scores
-        result.logprobs[index] = self._scores.log_softmax(dim=-1, dtype=torch.float64)
-        result.removed_by[index] = self._removed_by
-        result.penalty[index] = self._penalty
+                self._change(_PENALTIES[stage](self.logits, self._rows))
+            if stage in _REMOVALS and (stage is not Stage.BIAS or self._rows[0].banned_ids):
+                self._remove(stage, _REMOVALS[stage](self.logits, self._rows))
+            if stage in _TRUNCATIONS:
+                self._truncate(stage, _TRUNCATIONS[stage](self.logits, self._rows))
+        self.logprobs = self.logits.log_softmax(dim=-1, dtype=torch.float64)
         if self._num_left:
             self._account()
 
+    def _change(self, change: Change) -> None:
+        places = (change.places.rows, change.places.token_ids)
+        difference = (change.values - self.logits[places]).nan_to_num_(nan=0.0)  # -inf less -inf: no change
+        self.penalty[places] = (self.penalty[places] + difference).clamp_(-FLOAT32_MAX, FLOAT32_MAX)
+        self.logits[places] = change.values
+
+    def _remove(self, stage: Stage, removed: Places) -> None:
+        """Take single tokens away; where they are all that is left of a row, all but the best of them."""
+        left = self._is_kept.clone()
+        left[removed.rows, removed.token_ids] = False
+        is_empty = row_counts(left) == 0
+        if bool(is_empty.any()):
+            left[is_empty, self.logits.argmax(dim=-1)[is_empty]] = True  # argmax: the first of equals
+        self._truncate(stage, self._is_kept ^ left)
+
+    def _truncate(self, stage: Stage, removed: Tensor) -> None:
+        """Take away what `removed` (rows, vocab) marks; never all that is left of a row."""
+        removed &= self._is_kept
+        self._is_kept ^= removed
+        self.logits.masked_fill_(removed, -torch.inf)
+        self.removed_by.masked_fill_(removed, _CODES[stage])
+        self._num_left[stage] = row_counts(self._is_kept)
+
     def _account(self) -> None:
         """Tell for each row what its stages left and removed."""
-        stage_of = self._removed_by.long() - NOT_REMOVED  # 0 where not removed
-        masses = self._raw_probs.new_zeros((len(self._rows), len(_CODES) + 1))
-        masses.scatter_add_(1, stage_of, self._raw_probs)
-        codes = [_CODES[stage] - NOT_REMOVED for stage in self._num_left]
+        codes = [_CODES[stage] for stage in self._num_left]
+        masses = self._raw_probs.new_zeros((len(self._rows), _NUM_CODES))
+        masses.scatter_add_(1, (self.removed_by & (_NUM_CODES - 1)).long(), self._raw_probs)
         numbers = torch.stack([*self._num_left.values(), *masses[:, codes].unbind(1)]).tolist()
         for stage, kept, mass in zip(self._num_left, numbers[: len(codes)], numbers[len(codes) :], strict=True):
-            for member, num_kept, removed_mass in zip(self._members, kept, mass, strict=True):
-                self._result.kept[member][stage.value] = int(num_kept)
-                self._result.removed_mass[member][stage.value] = removed_mass
+            for row_kept, row_mass, num_kept, removed in zip(self.kept, self.removed_mass, kept, mass, strict=True):
+                row_kept[stage.value] = int(num_kept)
+                row_mass[stage.value] = removed

@@ -50,22 +50,21 @@ def row_sums(values: Tensor) -> Tensor:
 def row_counts(mask: Tensor) -> Tensor:
     """How many of (rows, vocab) are true: (rows,) int64. On a CPU NumPy counts 10 times faster."""
     if mask.device.type == "cpu":
-        return torch.tensor([np.count_nonzero(row) for row in mask.numpy()])
+        return torch.from_numpy(np.array([np.count_nonzero(row) for row in mask.numpy()]))
     return mask.sum(dim=-1)
 
 
 def probabilities(logprobs: Tensor) -> Tensor:
     """(rows, vocab) of probabilities; where they are too small to matter, a number too small to matter."""
-    return _ordinary(logprobs).exp()
+    return ordinary(logprobs).exp()
 
 
-def entropies(logprobs: Tensor) -> Tensor:
-    """-sum p log p of each row of (rows, vocab): (rows,)."""
-    logprobs = _ordinary(logprobs)
-    return -row_sums(logprobs * logprobs.exp())
+def entropies(logprobs: Tensor, probs: Tensor) -> Tensor:
+    """-sum p log p of each row of (rows, vocab): (rows,). `probs` are the `probabilities` of `logprobs`."""
+    return -row_sums(probs * ordinary(logprobs))
 
 
-def _ordinary(logprobs: Tensor) -> Tensor:
+def ordinary(logprobs: Tensor) -> Tensor:
     """Minus infinity, and what has no normal exponential, as the least that has one: others take 10 times as long."""
     return logprobs.clamp_min(-87.0 if logprobs.dtype == torch.float32 else -700.0)
 

@@ -6,7 +6,7 @@ top_p's border falls between equal logits, transformers keeps whichever its unst
 as many, those with the lowest ids, on every device.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,10 +18,13 @@ from workers.engine.logits.rows import (
     column,
     entropies,
     kth_largest,
+    probabilities,
     row_counts,
     sorted_values,
     sorting_order,
 )
+
+Truncation = Callable[[Tensor, Sequence[Row]], Tensor]
 
 # Below this, an ordinary logit divided by the temperature leaves float32.
 _SMALL_TEMPERATURE = 1e-30
@@ -64,9 +67,9 @@ def top_p(scores: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def min_p(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     """Everything less probable than `min_p` times the most probable token."""
-    probabilities = scores.softmax(dim=-1)
+    probs = scores.softmax(dim=-1)
     share = column([row.settings.min_p for row in rows], scores)
-    return probabilities < share * probabilities.amax(dim=-1, keepdim=True)
+    return probs < share * probs.amax(dim=-1, keepdim=True)
 
 
 def typical(scores: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -75,7 +78,7 @@ def typical(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     Tokens are taken in the order of |-log p - H|, until their mass reaches `typical_p`; equals of the last one stay.
     """
     logprobs = scores.log_softmax(dim=-1)
-    distance = (-logprobs - entropies(logprobs).unsqueeze(1)).abs()
+    distance = (-logprobs - entropies(logprobs, probabilities(logprobs)).unsqueeze(1)).abs()
     order = sorting_order(distance)
     mass = scores.gather(1, order).softmax(dim=-1).cumsum(dim=-1)
     share = column([row.settings.typical_p for row in rows], scores)
