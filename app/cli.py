@@ -1,6 +1,7 @@
 """`decodelab`: every command. Their JSON is a contract (app/run_json.py).
 
-Exit status: 0 done; 1 the run failed, or `doctor` found something missing; 2 refused or unavailable; 130 Ctrl-C.
+Exit status: 0 done; 1 the run failed, or `doctor` found something missing; 2 an error, told in words or
+as JSON; 130 Ctrl-C.
 With `--json` standard output holds one JSON object and nothing else, an error included.
 """
 

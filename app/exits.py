@@ -8,7 +8,7 @@ import typer
 from sqlalchemy.exc import ProgrammingError
 
 from app.console import print_json, say
-from models.errors import DatabaseUnavailableError, DecodeLabError, RefusedError, UnavailableError
+from models.errors import DatabaseUnavailableError, DecodeLabError
 
 FAILED: Final = 1
 REFUSED: Final = 2
@@ -28,7 +28,7 @@ def answering(as_json: bool) -> Iterator[None]:
             print_json(error.as_dict())
         else:
             say(f"decodelab: {error.message}")
-        raise typer.Exit(REFUSED if isinstance(error, RefusedError | UnavailableError) else FAILED) from exc
+        raise typer.Exit(REFUSED) from exc
 
 
 def _without_tables(exc: ProgrammingError) -> DatabaseUnavailableError:
