@@ -30,6 +30,8 @@ SKIP: Final = gr.skip()
 BUDGET_FIELDS: Final[tuple[str, ...]] = ("seed", "max_tokens")
 EXAMPLE_PROMPT: Final = "The capital of France is"
 MAX_ARMS: Final = 4
+# Run, Stop while a submit is on its way: a part that is away may take seconds to say so.
+_WAITING: Final = (gr.update(interactive=False), SKIP)
 
 
 class Handlers:
@@ -42,6 +44,7 @@ class Handlers:
 
     async def run(self, prompt: str, form: Form, budget: Form, checkpoint: str | None) -> AsyncGenerator[Update]:
         """Submit and follow: strip, facts, inspector, run id, alert, Run button, Stop button."""
+        yield SKIP, SKIP, SKIP, SKIP, notices.alert(None), *_WAITING
         try:
             settings = settings_of({**(form or {}), **(budget or {})})
             run_id = await asyncio.to_thread(
@@ -73,7 +76,10 @@ class Handlers:
 
     async def inspect(self, checkpoint: str | None, event: gr.EventData) -> str:
         """The inspector of a token that was chosen in the strip."""
-        token = await self._token(str(event.run), int(event.index))
+        try:
+            token = await self._token(str(event.run), int(event.index))
+        except DecodeLabError as exc:
+            return notices.hint(exc)
         return inspector(token, vocab_size=await asyncio.to_thread(self._vocab_size, checkpoint))
 
     def stop(self, run_id: str | None) -> str:
@@ -86,6 +92,7 @@ class Handlers:
         self, prompt: str, arms: Sequence[Form], budget: Form, checkpoint: str | None
     ) -> AsyncGenerator[Update]:
         """Submit and follow all arms: columns, outcome, inspectors, experiment id, alert, Run button, Stop button."""
+        yield SKIP, SKIP, SKIP, SKIP, notices.alert(None), *_WAITING
         try:
             settings = _arms_settings(arms, budget)
             experiment_id, run_ids = await asyncio.to_thread(
@@ -118,14 +125,17 @@ class Handlers:
 
     async def inspect_arms(self, checkpoint: str | None, event: gr.EventData) -> str:
         """The inspectors of all arms at the chosen position, side by side."""
-        detail = await asyncio.to_thread(self._parts.history.experiment, str(event.experiment))
+        try:
+            detail = await asyncio.to_thread(self._parts.history.experiment, str(event.experiment))
+        except DecodeLabError as exc:
+            return notices.hint(exc)
         vocab_size = await asyncio.to_thread(self._vocab_size, checkpoint)
         panels = []
         for i, arm in enumerate(detail.arms[:MAX_ARMS]):
             try:
                 token = await self._token(arm.id, int(event.index))
             except NotFoundError:
-                continue
+                continue  # this arm is shorter
             panels.append(inspector(token, vocab_size=vocab_size, title=arm_name(i)))
         return f'<div class="dl-inspectors">{"".join(panels)}</div>'
 
@@ -250,7 +260,7 @@ class Handlers:
 
 def _buttons(*, is_running: bool) -> tuple[Any, Any]:
     """Run, Stop: one of the two is there."""
-    return gr.update(visible=not is_running), gr.update(visible=is_running)
+    return gr.update(visible=not is_running, interactive=True), gr.update(visible=is_running)
 
 
 def _split(settings: Settings) -> tuple[Form, Form]:

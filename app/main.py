@@ -23,6 +23,8 @@ from app.theme import css, theme
 from models.db.session import Database
 
 MAX_WAITING_EVENTS: Final = 500
+QUEUE_LOOKS_EVERY_S: Final = 0.01
+PROGRESS_LOOKS_EVERY_S: Final = 0.5  # no handler reports progress by Gradio's own means
 MAX_UPLOAD: Final = "1mb"  # the pages take no files; the route is Gradio's
 CACHE_S: Final = 3600  # how often, and from what age on, Gradio's temporary files are deleted
 
@@ -72,7 +74,7 @@ def with_pages(app: FastAPI, parts: Parts, checkpoints: tuple[str, ...]) -> Fast
         footer_links=[],
         run_history=False,
         allowed_paths=[],
-        show_error=True,
+        show_error=False,
         max_file_size=MAX_UPLOAD,
         enable_monitoring=False,
         ssr_mode=False,
@@ -95,7 +97,11 @@ def pages(handlers: Handlers, checkpoints: tuple[str, ...]) -> gr.Blocks:
         history(demo, handlers, checkpoints)
     # Gradio holds one slot for each running event, whatever the events' own limits say.
     demo.max_threads = MAX_STREAMS + 4 * MAX_SHORT
-    return demo.queue(max_size=MAX_WAITING_EVENTS, default_concurrency_limit=MAX_SHORT, api_open=False)
+    demo.queue(max_size=MAX_WAITING_EVENTS, default_concurrency_limit=MAX_SHORT, api_open=False)
+    # Its queue looks for work a thousand times a second, which costs a tenth of a core that a worker could use.
+    demo._queue.sleep_when_free = QUEUE_LOOKS_EVERY_S
+    demo._queue.progress_update_sleep_when_free = PROGRESS_LOOKS_EVERY_S
+    return demo
 
 
 def serve(settings: AppSettings) -> None:

@@ -26,7 +26,7 @@ async def merged(
     tasks = [asyncio.create_task(_pump(i, source, queue)) for i, source in enumerate(sources)]
     num_open = len(tasks)
     try:
-        while num_open:
+        while num_open and not any(_has_failed(task) for task in tasks):
             batch = await _next_batch(queue, heartbeat_s)
             num_open -= sum(item is None for _, item in batch)
             yield [(i, item) for i, item in batch if item is not None]
@@ -36,6 +36,10 @@ async def merged(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
 
 
 async def _next_batch(

@@ -122,4 +122,6 @@ def _bar(logprob: float | None, kind: str) -> str:
 
 
 def _bar_of(probability: float, kind: str) -> str:
+    if probability <= 0:
+        return ""
     return f'<span class="dl-bar dl-bar-{kind}"><i style="width:{100 * min(probability, 1.0):.1f}%"></i></span>'

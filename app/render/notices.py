@@ -19,6 +19,11 @@ def alert(error: DecodeLabError | None, *, run_id: str = "") -> str:
     return f'<div class="dl-alert dl-alert-on" role="alert"{field}>{esc(error.message)}{hint}{run}</div>'
 
 
+def hint(error: DecodeLabError) -> str:
+    """An error that belongs to one part of the page only, in that part's place."""
+    return f'<p class="dl-hint">{esc(error.message)}</p>'
+
+
 def checkpoint_line(workers: Sequence[WorkerPresence], checkpoint: str | None) -> str:
     """`name · 135 M parameters · cpu float32 · 1 of 1 rows busy` for the chosen checkpoint."""
     serving = [w for w in workers if checkpoint is None or w.checkpoint.name == checkpoint]

@@ -1,4 +1,4 @@
-"""A real Chromium and the real pages: over scripted parts (`fake_page`), or over the whole stack in its own processes."""
+"""A real Chromium and the real pages, over scripted parts or over the whole stack in its own processes."""
 
 import os
 import re

@@ -13,13 +13,10 @@ from tests.fakes.app import TEXT, FakeStack
 pytestmark = pytest.mark.browser
 
 
-def column(index: int) -> str:
-    return f"#dl-columns .dl-column >> nth={index} >> .dl-text"
-
-
 def wait_for_all(page: Page, timeout_ms: int = 20_000) -> None:
-    expect(page.locator("#dl-run")).to_be_visible(timeout=timeout_ms)
+    page.wait_for_selector(".dl-column")
     expect(page.locator(".dl-column:not([data-state=ended])")).to_have_count(0, timeout=timeout_ms)
+    expect(page.locator("#dl-run")).to_be_enabled()
 
 
 def test_two_arms_side_by_side(site: Site, stack: FakeStack) -> None:

@@ -127,9 +127,11 @@ def test_leaving_stops_the_reader_and_not_the_run(site: Site, stack: FakeStack) 
 
 
 def test_other_events_answer_while_many_runs_stream(site: Site, stack: FakeStack) -> None:
-    stack.token_s, stack.text = 0.2, " word" * 200
+    stack.token_s, stack.text = 0.5, " word" * 200
     for _ in range(6):
-        run(site.open())
+        streaming = site.open()
+        streaming.click("#dl-run")
+        streaming.wait_for_selector("#dl-strip [data-i='0']")
     page = site.open("/history")
     begun = time.monotonic()
     page.fill("#dl-q input, #dl-q textarea", "no such text")

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import math
 import time
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -103,7 +104,7 @@ def token(position: int, piece: str, /, *, temperature: float = 1.0, **changes: 
     processed = [w / sum(weights) for w in weights]
     candidates = tuple(
         Candidate(
-            token_id=1000 + abs(hash(name)) % 40_000,
+            token_id=1000 + zlib.crc32(name.encode()) % 40_000,
             piece=name,
             raw_logprob=round(math.log(raw), 6),
             logprob=round(math.log(processed[i]), 6) if i < kept else None,

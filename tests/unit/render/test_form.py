@@ -17,7 +17,7 @@ def test_every_setting_has_its_control_and_every_control_its_setting() -> None:
 
 def test_an_empty_form_is_neutral() -> None:
     assert settings_of({}) == NEUTRAL
-    assert settings_of({field: "" for field in CONTROLS}) == NEUTRAL
+    assert settings_of(dict.fromkeys(CONTROLS, "")) == NEUTRAL
     assert settings_of({field: neutral_text(field) for field in CONTROLS}) == NEUTRAL
 
 
@@ -86,9 +86,9 @@ def test_an_unknown_control_is_refused() -> None:
         temperature=st.floats(0, 100),
         top_p=st.floats(0.001, 1),
         top_k=st.integers(0, 10**6),
-        stop=st.lists(
-            st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), max_size=4
-        ).map(tuple),
+        stop=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12), max_size=4).map(
+            tuple
+        ),
         banned=st.lists(
             st.one_of(st.integers(0, 10**5), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)),
             max_size=4,

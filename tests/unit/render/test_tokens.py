@@ -6,14 +6,20 @@ from app.render.live import RunView
 from app.render.tokens import CUT, PART, SCALES, SPECIAL, WITHHELD, line, scales
 from app.theme import NUM_SHADES
 from models.events import Event
-from tests.fakes.app import FakeStack, token
 from models.sampling import Settings
+from tests.fakes.app import FakeStack, token
 
 
 def test_a_plain_token_is_five_values() -> None:
     plain = token(3, " city")
     values = json.loads(line(plain))
-    assert values == [" city", round(plain.raw_logprob, 4), round(plain.logprob, 4), round(plain.entropy, 3), plain.rank]
+    assert values == [
+        " city",
+        round(plain.raw_logprob, 4),
+        round(plain.logprob, 4),
+        round(plain.entropy, 3),
+        plain.rank,
+    ]
 
 
 def test_a_token_stays_far_below_its_budget() -> None:

@@ -1,0 +1,123 @@
+"""Runs and comparisons as folds of their events."""
+
+import pytest
+
+from app.render.divergence import Arm, CompareView, arm_name
+from app.render.live import RunView, view_of
+from app.render.timing import cache_line, figures, gaps_chart, segments, waterfall
+from models.events import Ended, Event, Passes, Prefilled, Resumed, Started, Status, StopReason, StopRecord, Timing
+from models.sampling import Settings
+from tests.fakes.app import FakeStack, token
+
+STARTED = Started("c", "cpu", "float32", (1, 2, 3), 5.0, 0.0)
+PREFILLED = Prefilled(3, 3, 1, 12.0, 100)
+
+
+def events(*payloads: object) -> list[Event]:
+    return [Event("r", 1, seq, payload) for seq, payload in enumerate(payloads)]  # type: ignore[arg-type]
+
+
+def ended(**changes: object) -> Ended:
+    values: dict[str, object] = {
+        "status": Status.FINISHED,
+        "stop": StopRecord(StopReason.EOS, token_id=2),
+        "tail": "",
+        "num_tokens": 2,
+        "passes": Passes(1, 1, 3),
+        "kv_positions": 4,
+        "kv_bytes": 184_320,
+    }
+    return Ended(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("payloads", "state", "note"),
+    [
+        ([], "queued", "Queued: waiting for a worker."),
+        ([STARTED], "running", "Prefill over 3 prompt tokens."),
+        ([STARTED, PREFILLED], "running", "Prompt read in 12 ms; decoding."),
+        ([STARTED, PREFILLED, token(0, "a")], "running", "Running."),
+        (
+            [STARTED, PREFILLED, token(0, "a"), Resumed(1)],
+            "running",
+            "Running. Resumed 1 time after a worker was lost.",
+        ),
+        ([STARTED, PREFILLED, ended()], "ended", ""),
+    ],
+)
+def test_a_run_says_what_it_is_doing(payloads: list[object], state: str, note: str) -> None:
+    strip = view_of("r", events(*payloads), None).strip()
+    assert (strip["state"], strip["note"]) == (state, note)
+
+
+def test_the_tail_comes_with_the_end() -> None:
+    assert view_of("r", events(STARTED, ended(tail="\ufffd")), None).strip()["tail"] == "\ufffd"
+
+
+def test_delivery_is_what_the_parts_before_the_first_token_leave() -> None:
+    timing = Timing(queue_ms=8, load_ms=0, prefill_ms=34, decode_ms=100, ttft_ms=50)
+    assert segments(timing)[-1] == ("delivery", 8.0)
+    assert segments(Timing(queue_ms=8))[-1] == ("delivery", None)
+    assert waterfall(Timing()) == ""
+    assert figures(Timing()) == ""
+
+
+def test_gaps_need_three_tokens() -> None:
+    tokens = [token(i, "a", elapsed_ms=40.0 * i) for i in range(3)]
+    assert gaps_chart(tokens[:2]) == ""
+    assert "0 to 40 ms" in gaps_chart(tokens)
+
+
+def test_the_cache_line_counts_passes_and_what_was_shared() -> None:
+    line = cache_line(ended(passes=Passes(1, 36, 2)), PREFILLED)
+    assert "prefill: 1 pass over 2 prompt positions" in line
+    assert "1 taken from the cache" in line
+    assert "decode: 36 passes of one position" in line
+    assert "cache: 4 positions, 184.3 kB" in line
+
+
+def arms(*texts: str) -> CompareView:
+    stack = FakeStack(token_s=0)
+    view = CompareView("e")
+    for i, text in enumerate(texts):
+        stack.text = text
+        run = stack.runs[stack.submit("p", Settings(seed=1))]
+        view.arms.append(Arm(arm_name(i), "neutral", RunView(run.id)))
+        for seq, payload in enumerate(run.payloads):
+            view.arms[-1].view.apply(Event(run.id, 1, seq, payload))
+    return view
+
+
+def test_a_divergence_is_marked_in_both_columns_and_told() -> None:
+    view = arms(" one two three", " one two four")
+    view.update_divergence()
+    assert [a["divergence"] for a in view.columns()["arms"]] == [2, 2]
+    assert "<b>B</b> leaves A. Token 2" in view.words()
+
+
+def test_equal_arms_say_so() -> None:
+    view = arms(" one two", " one two")
+    view.update_divergence()
+    assert [a["divergence"] for a in view.columns()["arms"]] == [None, None]
+    assert "is the same, token for token" in view.words()
+
+
+def test_a_running_arm_that_is_behind_does_not_diverge() -> None:
+    view = arms(" one two three", " one two three")
+    behind = view.arms[1].view
+    behind.ended, late = None, behind.tokens[2:]
+    del behind.tokens[2:]
+    view.update_divergence()
+    assert view.arms[1].divergence is None
+    assert "is so far the same" in view.words()
+    behind.tokens += [token(2, " other"), *late[1:]]
+    view.update_divergence()
+    assert view.arms[1].divergence is not None
+    assert view.arms[1].divergence.position == 2
+
+
+def test_hostile_pieces_are_inert_in_the_sentence() -> None:
+    view = arms(" a <script>x", " a <img")
+    view.update_divergence()
+    assert "<script" not in view.words()
+    assert "<img" not in view.words()
