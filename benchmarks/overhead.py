@@ -90,7 +90,7 @@ def main() -> None:
         for case in cases:
             case.step()
     print(f"{checkpoint.info.name}, {options.threads} threads, {options.context} positions + {options.steps} steps")
-    print(f"{'':24}{'median':>9}{'p10':>9}{'p90':>9}   over the bare pass")
+    print(f"{'':22}{'median':>9}{'p10':>9}{'p90':>9}   over the bare pass")
     show("bare forward pass", bare_ms, bare_ms)
     for case in cases:
         show(f"{case.name}: step", case.step_ms, bare_ms)
@@ -138,7 +138,7 @@ def show(label: str, times_ms: list[float], bare_ms: list[float]) -> None:
     # Neighbours in time share the machine's mood: the spread is that of the differences, pair by pair.
     extra = statistics.quantiles([(a - b) / bare for a, b in zip(times_ms, bare_ms, strict=True)], n=4)
     print(
-        f"{label:24}{median:9.2f}{deciles[0]:9.2f}{deciles[-1]:9.2f}   "
+        f"{label:22}{median:9.2f}{deciles[0]:9.2f}{deciles[-1]:9.2f}   "
         f"{median / bare - 1:+.1%}  (pairs: median {extra[1]:+.1%}, quartiles {extra[0]:+.1%} to {extra[2]:+.1%})"
     )
 

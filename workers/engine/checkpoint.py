@@ -94,7 +94,9 @@ def load_checkpoint(entry: CatalogEntry, *, device: str = "auto", dtype: str = "
     config = _read_config(entry.folder)
     tokenizer = _load_tokenizer(entry.folder)
     network = _load_network(entry.folder, DTYPES[dtype]).to(device)
-    return Checkpoint.assemble(_info(entry, config, tokenizer, network), network, tokenizer)
+    info = _info(entry, config, tokenizer, network)
+    _try_out(network, info)
+    return Checkpoint.assemble(info, network, tokenizer)
 
 
 def choose_device(device: str, dtype: str) -> tuple[str, str]:
@@ -166,6 +168,18 @@ def _load_network(folder: Path, dtype: torch.dtype) -> Any:
             f"the weights in {folder} do not fill the network: {len(gaps)} missing or misshapen, such as {gaps[0]}"
         )
     return network.eval().requires_grad_(False)
+
+
+@torch.inference_mode()
+def _try_out(network: Any, info: CheckpointInfo) -> None:
+    """One pass over one token: what cannot run is found here, and the first run does not pay for the warming up."""
+    token = torch.zeros((1, 1), dtype=torch.int64, device=info.device)
+    try:
+        shape = tuple(network(input_ids=token, use_cache=True, logits_to_keep=1).logits.shape)
+    except Exception as exc:
+        raise CheckpointBrokenError(f"{info.name} cannot run on {info.device}: {exc}") from exc
+    if shape != (1, 1, info.vocab_size):
+        raise CheckpointBrokenError(f"{info.name} gives logits of shape {shape}, not (1, 1, {info.vocab_size})")
 
 
 def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any) -> CheckpointInfo:
