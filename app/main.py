@@ -1,5 +1,6 @@
 """The composition root of the web process: settings -> clients -> pages -> server."""
 
+import warnings
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
@@ -64,6 +65,15 @@ def build(settings: AppSettings) -> FastAPI:
 def with_pages(app: FastAPI, parts: Parts, checkpoints: tuple[str, ...]) -> FastAPI:
     """Mount the pages over `parts` at the root of `app`; routes that `app` has already go first."""
     demo = pages(Handlers(parts), checkpoints)
+    with warnings.catch_warnings():
+        # Gradio warns about server-side rendering of several pages even where it is off.
+        warnings.filterwarnings("ignore", message="SSR mode is not supported", category=UserWarning)
+        _mount(app, demo)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _mount(app: FastAPI, demo: gr.Blocks) -> None:
     gr.mount_gradio_app(
         app,
         demo,
@@ -81,8 +91,6 @@ def with_pages(app: FastAPI, parts: Parts, checkpoints: tuple[str, ...]) -> Fast
         pwa=False,
         mcp_server=False,
     )
-    app.add_middleware(SecurityHeaders)
-    return app
 
 
 def pages(handlers: Handlers, checkpoints: tuple[str, ...]) -> gr.Blocks:
