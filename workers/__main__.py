@@ -20,7 +20,6 @@ from celery import Celery
 from models.db.session import Database
 from models.errors import CheckpointError, DecodeLabError, RefusedError, UnavailableError
 from models.presence import WorkerPresence
-from workers.attempt import Limits, Loading, Parts
 from workers.broker import connect, translated
 from workers.celery_app import create_app, enqueue
 from workers.consumer import Consumer
@@ -32,6 +31,7 @@ from workers.host import EngineHost
 from workers.identity import new_presence, new_worker_id, run_facts
 from workers.leases import LeaseKeeper
 from workers.overdue import Overdue
+from workers.parts import Limits, Loading, Parts
 from workers.periodic import Periodic
 from workers.presence import CancelListener, Presence
 from workers.publisher import Publisher

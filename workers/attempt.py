@@ -10,9 +10,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from models.errors import (
     CheckpointError,
@@ -25,66 +25,16 @@ from models.errors import (
     UnavailableError,
 )
 from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
-from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
-from workers.host import EngineHost
-from workers.leases import LeaseKeeper
-from workers.publisher import Publisher
+from workers.parts import Parts
 from workers.record import Claim, Record
-from workers.recovery import Recovery
-from workers.store import Store
 
 logger = logging.getLogger(__name__)
 
 DATABASE_PATIENCE_S: Final = 600  # a run's results are kept this long while the database does not answer
 MAX_PAUSE_S: Final = 2.0
 _T = TypeVar("_T")
-
-
-class Encoder(Protocol):
-    """What a run needs of a checkpoint besides the engine; `workers.engine.checkpoint.Checkpoint` is the real one."""
-
-    @property
-    def info(self) -> CheckpointInfo: ...
-    def encode(self, prompt: str, *, parse_special: bool = False) -> tuple[int, ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one run."""
-
-    time_limit_s: float
-    flush_every_s: float
-    flush_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """When the checkpoint was loaded, so that a run can say how much of its waiting was for that."""
-
-    duration_s: float
-    ready_at: float  # monotonic
-
-    def waited_ms(self, queued_s: float, now: float) -> float:
-        """The part of `queued_s`, which ended at `now`, that lies inside the loading."""
-        before_ready_s = max(0.0, queued_s - max(0.0, now - self.ready_at))
-        return round(1000 * min(before_ready_s, self.duration_s), 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What every attempt of a worker works with."""
-
-    checkpoint: Encoder
-    store: Store
-    publisher: Publisher
-    host: EngineHost
-    leases: LeaseKeeper
-    recovery: Recovery
-    limits: Limits
-    loading: Loading
-    enqueue: Callable[[str, str], None]  # (run id, checkpoint): send the run's message again
 
 
 class _Signal(Enum):
@@ -108,6 +58,7 @@ class Attempt:
         self._has_prefilled = record.prefilled is not None
         self._is_closed = False
         self._is_leaving = False
+        self._first_token_at: float | None = None
         self._flushed_at = time.monotonic()
         self._is_over_time = False
 
@@ -121,6 +72,8 @@ class Attempt:
         except Exception as exc:
             logger.exception("run %s cannot go on", self._lease.run_id)
             self._close()
+            if self._record.ended is not None:
+                raise  # it has an ending that could not be saved; a second one would be a lie
             self._finish(self._record.ended_without_engine(stop_for(exc)))
 
     def hand_over(self) -> None:
@@ -135,7 +88,7 @@ class Attempt:
 
     def _generate(self) -> None:
         settings = Settings.parse(dict(self._claim.settings))
-        prompt_ids = self._parts.checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
+        prompt_ids = self._prompt_ids(settings)
         self._emit(self._beginning(prompt_ids))
         request = Request(self._sequence_id, prompt_ids, settings, generated=tuple(self._record.token_ids))
         self._parts.host.submit(request, self._on_output)
@@ -143,6 +96,12 @@ class Attempt:
             if self._is_flush_due():
                 self._flush()
             self._mind_the_time()
+
+    def _prompt_ids(self, settings: Settings) -> tuple[int, ...]:
+        """What an earlier attempt has told, else the prompt's encoding."""
+        if self._record.started is not None:
+            return self._record.started.prompt_token_ids
+        return self._parts.checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
 
     def _beginning(self, prompt_ids: tuple[int, ...]) -> Started | Resumed:
         if self._record.started is not None:
@@ -174,6 +133,8 @@ class Attempt:
                 return
             event = Event(self._lease.run_id, self._lease.attempt, self._next_seq, payload)
             self._next_seq += 1
+            if self._first_token_at is None and isinstance(payload, TokenPicked):
+                self._first_token_at = time.monotonic()
             self._parts.publisher.publish(event)
             self._inbox.put(event)
 
@@ -202,8 +163,8 @@ class Attempt:
             return _Signal.DUE
 
     def _add(self, event: Event) -> None:
-        if isinstance(event.payload, TokenPicked) and self._record.ttft_ms is None:
-            waited_s = self._claim.queued_s + self._claim.running_s + time.monotonic() - self._claimed_at
+        if self._record.ttft_ms is None and self._first_token_at is not None:
+            waited_s = self._claim.queued_s + self._claim.running_s + self._first_token_at - self._claimed_at
             self._record.ttft_ms = round(1000 * waited_s, 3)
         self._record.add(event)
 

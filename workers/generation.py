@@ -7,7 +7,8 @@ from typing import Final
 
 from models.errors import BrokerUnavailableError, LeaseLostError, UnavailableError
 from models.events import StopReason, StopRecord
-from workers.attempt import Attempt, Parts
+from workers.attempt import Attempt
+from workers.parts import Parts
 from workers.record import Claim, Record
 
 logger = logging.getLogger(__name__)

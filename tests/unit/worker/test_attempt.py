@@ -10,7 +10,8 @@ from models.errors import (
     SettingError,
 )
 from models.events import StopReason
-from workers.attempt import Loading, stop_for
+from workers.attempt import stop_for
+from workers.parts import Loading
 
 
 @pytest.mark.parametrize(
