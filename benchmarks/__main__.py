@@ -1,0 +1,8 @@
+"""`make bench`: every measured claim, one after the other."""
+
+import benchmarks.overhead
+import benchmarks.stack
+
+benchmarks.overhead.main()
+print()
+benchmarks.stack.main()
