@@ -1,64 +1,37 @@
-"""`python -m workers`: one worker. Builds every part from plain arguments and runs until it is told to stop.
+"""`python -m workers`: one worker, until TERM or Ctrl-C.
 
 Exit status: 0 after TERM or Ctrl-C, 69 when Redis or the database is not available, 78 when a setting or the checkpoint
 is wrong, 70 when the worker found itself broken and must be replaced.
 """
 
 import logging
-import os
 import sys
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-import redis
-import torch
-from celery import Celery
-
-from models.db.session import Database
 from models.errors import CheckpointError, DecodeLabError, RefusedError, UnavailableError
-from models.presence import WorkerPresence
-from workers.broker import connect, translated
-from workers.celery_app import create_app, enqueue
-from workers.consumer import Consumer
-from workers.engine.catalog import Catalog, CatalogEntry
-from workers.engine.checkpoint import Checkpoint, load_checkpoint
-from workers.engine.engine import Engine
-from workers.generation import Generation
-from workers.host import EngineHost
-from workers.identity import new_presence, new_worker_id, run_facts
-from workers.leases import LeaseKeeper
-from workers.overdue import Overdue
-from workers.parts import Limits, Loading, Parts
-from workers.periodic import Periodic
-from workers.presence import CancelListener, Presence
-from workers.publisher import Publisher
-from workers.recovery import Recovery
+from workers.connections import Connections
+from workers.engine.catalog import Catalog
 from workers.settings import WorkerSettings
-from workers.store import Store, check_tables
-from workers.sweeper import Patience, Sweeper, WaitingMessages
-from workers.tasks import register
 
-logger = logging.getLogger("workers")
+if TYPE_CHECKING:
+    from workers.worker import Load
 
 EXIT_UNAVAILABLE: Final = 69
-EXIT_BROKEN: Final = 70
 EXIT_CONFIGURATION: Final = 78
 
 
-class Load(Protocol):
-    """How a checkpoint is loaded; `workers.engine.checkpoint.load_checkpoint` is the real way."""
-
-    def __call__(self, entry: CatalogEntry, *, device: str, dtype: str) -> Checkpoint: ...
-
-
-def main(settings: WorkerSettings | None = None, load: Load = load_checkpoint) -> int:
-    """Run a worker until TERM; returns the exit status."""
+def main(settings: WorkerSettings | None = None, load: "Load | None" = None) -> int:
+    """Run a worker until TERM; returns the exit status. `load` replaces the real way to load a checkpoint."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        worker = build(settings or WorkerSettings.load(), load)
+        settings = settings or WorkerSettings.load()
+        entry = Catalog.parse(settings.checkpoints, settings.data).entry(settings.serve or None)
+        connections = Connections.open(settings)
+        # Imported now: torch alone takes seconds, and what is missing should be told at once.
+        from workers.engine.checkpoint import load_checkpoint
+        from workers.worker import build
+
+        worker = build(settings, connections, entry, load or load_checkpoint)
     except (RefusedError, CheckpointError) as exc:
         return _refuse(exc, EXIT_CONFIGURATION)
     except UnavailableError as exc:
@@ -69,153 +42,6 @@ def main(settings: WorkerSettings | None = None, load: Load = load_checkpoint) -
 def _refuse(exc: DecodeLabError, status: int) -> int:
     sys.stderr.write(f"The worker cannot start: {exc.message}\n")
     return status
-
-
-class Service(Protocol):
-    """A part with threads of its own."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """The parts that live as long as the process."""
-
-    consumer: Consumer
-    generation: Generation
-    presence: Presence
-    publisher: Publisher
-    services: tuple[Service, ...]  # in the order in which they start; they stop in the opposite one
-    database: Database
-    drain_s: float
-
-    def run(self) -> int:
-        """Work until TERM or INT, then leave every run ended or handed over."""
-        self.publisher.start()
-        for service in self.services:
-            service.start()
-        self.presence.start()
-        threading.Thread(target=self._drain_when_told, name="drain", daemon=True).start()
-        self.consumer.run()
-        for service in reversed(self.services):
-            service.stop()
-        self.publisher.close(timeout_s=2)
-        self.database.close()
-        logger.info("stopped")
-        return 0
-
-    def _drain_when_told(self) -> None:
-        self.consumer.stopping.wait()
-        self.presence.stop()
-        self.generation.drain(self.drain_s)
-
-
-class Broken:
-    """Ends the process at once, so that whoever watches it starts another one. Its runs are free for others then."""
-
-    def __init__(self, farewell: Callable[[], None]) -> None:
-        self._farewell = farewell
-
-    def __call__(self, reason: str) -> None:
-        logger.critical("the worker ends itself: %s", reason)
-        farewell = threading.Thread(target=self._farewell, daemon=True)
-        farewell.start()
-        farewell.join(2)  # the database may be the part that hangs
-        logging.shutdown()
-        os._exit(EXIT_BROKEN)
-
-
-def build(settings: WorkerSettings, load: Load) -> Worker:
-    """Connect, load, compose. Raises a DecodeLabError whose message says what is missing."""
-    database, client = _connect(settings)
-    checkpoint, loading = _load(settings, load)
-    info = checkpoint.info
-    worker_id = new_worker_id()
-    app = create_app(settings.redis_url, checkpoint=info.name, has_events=settings.task_events)
-    facts = run_facts(info, num_rows=settings.rows, num_threads=settings.threads)
-    store = Store(database, worker_id, lease_s=settings.lease_s, facts=facts)
-    broken = Broken(store.give_up)
-    publisher = Publisher(client)
-    host = EngineHost(Engine(checkpoint, num_rows=settings.rows), watchdog_s=settings.watchdog_s, on_failure=broken)
-    parts = Parts(
-        checkpoint=checkpoint,
-        store=store,
-        publisher=publisher,
-        host=host,
-        leases=LeaseKeeper(store.renew, every_s=settings.lease_renew_s, on_failure=broken),
-        recovery=Recovery(store, publisher),
-        limits=Limits(settings.time_limit_s, settings.flush_every_s, settings.flush_tokens),
-        loading=loading,
-        enqueue=_sender(app),
-    )
-    generation = Generation(parts)
-    register(app, generation)
-    presence = new_presence(worker_id, info, num_rows=settings.rows)
-    return Worker(
-        consumer=Consumer(app, concurrency=settings.rows, name=worker_id),
-        generation=generation,
-        presence=_presence(client, presence, checkpoint, parts=parts, broken=broken),
-        publisher=publisher,
-        services=(
-            host,
-            parts.leases,
-            _sweeper(settings, Overdue(database), parts, client=client, broken=broken),
-            CancelListener(client, generation.cancel, on_failure=broken),
-        ),
-        database=database,
-        drain_s=settings.drain_s,
-    )
-
-
-def _connect(settings: WorkerSettings) -> tuple[Database, redis.Redis]:
-    client = connect(settings.redis_url)
-    with translated():
-        client.ping()
-    # Each running task, and each loop beside them, may need a connection at the same moment.
-    database = Database(settings.database_url, pool_size=settings.rows + 5)
-    check_tables(database)
-    return database, client
-
-
-def _load(settings: WorkerSettings, load: Load) -> tuple[Checkpoint, Loading]:
-    torch.set_num_threads(settings.threads)
-    began_at = time.monotonic()
-    entry = Catalog.parse(settings.checkpoints, settings.data).entry(settings.serve or None)
-    checkpoint = load(entry, device=settings.device, dtype=settings.dtype)
-    ready_at = time.monotonic()
-    logger.info("%s is loaded on %s (%.1f s)", entry.name, checkpoint.info.device, ready_at - began_at)
-    return checkpoint, Loading(duration_s=ready_at - began_at, ready_at=ready_at)
-
-
-def _sender(app: Celery) -> Callable[[str, str], None]:
-    def send(run_id: str, checkpoint: str) -> None:
-        enqueue(app, run_id, checkpoint=checkpoint)
-
-    return send
-
-
-def _presence(
-    client: redis.Redis, presence: WorkerPresence, checkpoint: Checkpoint, *, parts: Parts, broken: Broken
-) -> Presence:
-    def current() -> WorkerPresence:
-        return replace(presence, num_running=parts.host.num_active)
-
-    return Presence(client, current, tokenizer_json=checkpoint.tokenizer_json, on_failure=broken)
-
-
-def _sweeper(
-    settings: WorkerSettings, overdue: Overdue, parts: Parts, *, client: redis.Redis, broken: Broken
-) -> Periodic:
-    patience = Patience(
-        max_attempts=settings.max_attempts,
-        requeue_after_s=settings.requeue_after_s,
-        lease_rest_s=2 * settings.lease_renew_s,
-    )
-    sweeper = Sweeper(
-        overdue, parts.recovery, waiting=WaitingMessages(client), enqueue=parts.enqueue, patience=patience
-    )
-    return Periodic("sweeper", sweeper.sweep, every_s=settings.sweep_every_s, on_failure=broken)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Plan:
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["workers.__main__", "tests.fakes.scripted", "tests.fakes.tokenizers"])
+_FORKS.set_forkserver_preload(["workers.__main__", "workers.worker", "tests.fakes.scripted", "tests.fakes.tokenizers"])
 
 
 @dataclass
