@@ -154,9 +154,9 @@ def test_text_on_the_terminal_is_the_runs_text(stack: Stack) -> None:
     assert (status, out) == (0, expected + "\n")
 
 
-def test_every_stop_reason_is_the_same_everywhere(stack: Stack) -> None:
+def test_every_stop_reason_is_the_same_everywhere(stack: Stack, checkpoint: Path) -> None:
     whole = generate(stack, temperature=0, max_tokens=12)
-    end = checkpoints.load(Path(stack.environment["DECODELAB_CHECKPOINTS"].partition("=")[2])).info.end_token_ids[0]
+    end = json.loads((checkpoint / "config.json").read_text())["eos_token_id"]
     texts = [token["text"] for token in whole["tokens"]]
     crossing = next(a[-1] + b[0] for a, b in pairwise(texts) if a and b)  # the end of one token, the start of the next
     runs = {
