@@ -17,7 +17,7 @@ from torch import Tensor
 from models.events import Others
 from models.sampling import DEFAULT_ORDER
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
-from workers.engine.logits.rows import entropies, probabilities, row_counts
+from workers.engine.logits.rows import row_counts
 from workers.engine.noise import gumbel_numpy
 from workers.engine.sampler import Picks, seed_of
 
@@ -56,10 +56,10 @@ class LedgerEntry:
 
 def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[LedgerEntry]:
     """One entry a row. Equal logits are ranked by id, the lowest first, where a list has to end among them."""
-    num_top = min(max(row.settings.alternatives for row in rows), processed.logits.shape[1])
+    num_top = min(max(row.settings.alternatives for row in rows), processed.raw.logits.shape[1])
     chosen = picks.token_ids.unsqueeze(1)  # (rows, 1)
-    best = _top(processed.raw_logits, num_top)
-    best_processed = best if processed.logits is processed.raw_logits else _top(processed.logits, num_top)
+    best = _top(processed.raw.logits, num_top)
+    best_processed = best if processed.final is processed.raw else _top(processed.final.logits, num_top)
     shown = torch.cat([chosen, best, best_processed], dim=1)
     table = torch.stack([shown.double(), *_columns(processed, shown)], dim=-1)  # (rows, shown, 5)
     packed = torch.cat([_facts(processed, chosen), table.flatten(1)], dim=1).cpu().numpy()
@@ -88,18 +88,15 @@ def _top(logits: Tensor, num: int) -> Tensor:
 
 def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
     """Numbers of the tokens `ids` (rows, n), float64 each: raw and processed log-probability, stage, penalty."""
-    sources = (processed.raw_logprobs, processed.logprobs, processed.removed_by, processed.penalty)
-    return [source.gather(1, ids).double() for source in sources]
+    logprobs = [processed.raw.logprobs_at(ids), processed.final.logprobs_at(ids)]
+    return logprobs + [source.gather(1, ids).double() for source in (processed.removed_by, processed.penalty)]
 
 
 def _facts(processed: Processed, chosen: Tensor) -> Tensor:
     """Ranks of the chosen token and entropies, raw and processed: (rows, 4) float64."""
-    rank = rank_processed = _rank(processed.raw_logits, chosen)
-    entropy = entropy_processed = entropies(processed.raw_logprobs, processed.raw_probs)
-    if processed.logits is not processed.raw_logits:
-        rank_processed = _rank(processed.logits, chosen)
-        entropy_processed = entropies(processed.logprobs, probabilities(processed.logprobs))
-    return torch.stack([rank, rank_processed, entropy, entropy_processed], dim=-1)
+    rank = _rank(processed.raw.logits, chosen)
+    rank_processed = rank if processed.final is processed.raw else _rank(processed.final.logits, chosen)
+    return torch.stack([rank, rank_processed, processed.raw.entropy, processed.final.entropy], dim=-1)
 
 
 def _rank(logits: Tensor, chosen: Tensor) -> Tensor:

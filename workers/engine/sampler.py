@@ -17,8 +17,8 @@ from workers.engine.noise import gumbel_numpy, gumbel_rows, uniform_bits_numpy
 
 # Up to this many kept tokens it is quicker to compute the noise of each than to draw a number for the whole vocabulary.
 _FEW: Final = 2048
-# The library's logarithm is right to about 1e-15; what comes this close to the best is computed exactly.
-_CLOSE: Final = 1 + 1e-6
+# The quick comparison is right to about 1e-6; what comes this close to the best is computed exactly.
+_CLOSE: Final = 1 + 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Picks:
 
 def pick(processed: Processed, rows: Sequence[Row], positions: Sequence[int]) -> Picks:
     """Pick a token for each row. `positions`: 0 for the first generated token. Every sampled row's seed is set."""
-    if processed.logits.device.type == "cpu":
+    if processed.final.logits.device.type == "cpu":
         ids = [_pick_one(processed, row, index, positions[index]) for index, row in enumerate(rows)]
         return Picks(torch.from_numpy(np.array(ids, dtype=np.int64)), tuple(positions))
     return Picks(pick_rows(processed, rows, positions), tuple(positions))
@@ -40,9 +40,10 @@ def pick(processed: Processed, rows: Sequence[Row], positions: Sequence[int]) ->
 def pick_rows(processed: Processed, rows: Sequence[Row], positions: Sequence[int]) -> Tensor:
     """The rule of this module, written out over whole rows: (rows,) int64. What `pick` does on an accelerator."""
     seeds = [seed_of(row) for row in rows]
-    noise = gumbel_rows(seeds, positions, processed.logits.shape[1], device=processed.logits.device)
+    logits = processed.final.logits
+    noise = gumbel_rows(seeds, positions, logits.shape[1], device=logits.device)
     is_greedy = torch.tensor([row.settings.is_greedy for row in rows], device=noise.device)
-    scores = torch.where(is_greedy.unsqueeze(1), processed.logits.double(), processed.logprobs + noise)
+    scores = torch.where(is_greedy.unsqueeze(1), logits.double(), processed.logprobs + noise)
     return scores.argmax(dim=-1)  # the first of equals, so the lowest id
 
 
@@ -53,20 +54,23 @@ def seed_of(row: Row) -> int:
 
 def _pick_one(processed: Processed, row: Row, index: int, position: int) -> int:
     if row.settings.is_greedy:
-        return int(processed.logits[index].argmax())
-    logprobs: NDArray[np.float64] = processed.logprobs[index].numpy()
-    ids = np.flatnonzero(logprobs > -np.inf)
+        return int(processed.final.logits[index].argmax())
+    seed = seed_of(row)
+    logits: NDArray[np.float32] = processed.final.logits[index].numpy()
+    ids = np.flatnonzero(logits > -np.inf)
     if ids.size > _FEW:
-        ids = _contenders(logprobs, uniform_bits_numpy(seed_of(row), position, logprobs.size))
+        ids = _contenders(processed.final.weights[index].numpy(), uniform_bits_numpy(seed, position, logits.size))
     if ids.size == 1:
         return int(ids[0])
-    scores = logprobs[ids] + gumbel_numpy(seed_of(row), position, ids)
-    return int(ids[scores.argmax()])
+    logprobs = logits[ids].astype(np.float64) - float(processed.final.log_normalizer[index])
+    return int(ids[(logprobs + gumbel_numpy(seed, position, ids)).argmax()])
 
 
-def _contenders(logprobs: NDArray[np.float64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The few ids that can have the largest logprob - log(-log u), which is the smallest (-log u) / probability."""
+def _contenders(weights: NDArray[np.float32], bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The few ids that can have the largest logprob - log(-log u), which is the smallest (-log u) / weight.
+
+    A removed token's weight is far too small to win against the best token's, which is 1.
+    """
     race = np.log((bits + 0.5) * 2.0**-32)  # negative: the largest is the best
-    with np.errstate(divide="ignore"):  # a probability too small for float64 never wins
-        race /= np.exp(logprobs)
+    race /= weights
     return np.flatnonzero(race >= race.max() * _CLOSE)

@@ -8,7 +8,7 @@ The raw logits are never changed.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import torch
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from models.sampling import DEFAULT_ORDER, Settings, Stage
 from workers.engine.logits import penalties, removal, truncation
+from workers.engine.logits.distribution import Distribution
 from workers.engine.logits.penalties import Change, Penalty, Places
 from workers.engine.logits.removal import Removal
-from workers.engine.logits.rows import FLOAT32_MAX, Row, probabilities, row_counts
+from workers.engine.logits.rows import FLOAT32_MAX, Row, row_counts
 from workers.engine.logits.truncation import Truncation
 
 __all__ = ["NOT_REMOVED", "Processed", "Row", "active_stages", "process", "unhealthy_rows"]
@@ -42,25 +43,32 @@ _TRUNCATIONS: Final[dict[Stage, Truncation]] = {
     Stage.TYPICAL: truncation.typical,
 }
 _CODES: Final = {stage: code for code, stage in enumerate(DEFAULT_ORDER)}
-_NUM_CODES: Final = 16  # a power of 2 above every code: NOT_REMOVED, taken modulo it, is the last
 
 
 @dataclass(frozen=True, slots=True)
 class Processed:
     """Both distributions of a batch, and what each stage did. Tensors are (rows, vocab), on the logits' device.
 
-    Where a row has no active stage, its processed numbers are its raw ones, bit for bit.
+    Where a row has no active stage, its processed numbers are its raw ones, bit for bit; where none has, `final` is
+    `raw`.
     """
 
-    raw_logits: Tensor  # float32
-    raw_logprobs: Tensor  # float64
-    raw_probs: Tensor  # float64
-    logits: Tensor  # float32, after the last stage; -inf where removed
-    logprobs: Tensor  # float64; -inf where removed
+    raw: Distribution
+    final: Distribution  # after the last stage; minus infinity where removed
     removed_by: Tensor  # int8: place in DEFAULT_ORDER of the stage that removed the token, or NOT_REMOVED
     penalty: Tensor  # float32: change of the logit by bias, repetition, presence and frequency
     kept: list[dict[str, int]]  # a row: removing stage -> tokens left after it
     removed_mass: list[dict[str, float]]  # a row: removing stage -> raw probability it removed
+
+    @property
+    def raw_logprobs(self) -> Tensor:
+        """(rows, vocab) float64, computed at each call."""
+        return self.raw.logprobs
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(rows, vocab) float64, computed at each call; minus infinity where removed."""
+        return self.final.logprobs
 
 
 def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
@@ -69,40 +77,35 @@ def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
     At least one token of a row is always kept: a stage that would remove the last ones keeps the best of them (lowest
     id on a tie), and its count says 1.
     """
-    raw = raw_logits.float()
-    raw_logprobs = raw.log_softmax(dim=-1, dtype=torch.float64)
-    raw_probs = probabilities(raw_logprobs)
+    raw = Distribution.of(raw_logits.float())
     members = _members(rows)
     groups = []
     for (stages, _), indices in members.items():
-        parts = [raw, raw_logprobs, raw_probs]
-        if len(members) > 1:  # a lone group takes the tensors themselves, and a neutral one gives them back
-            index = torch.tensor(indices, device=raw.device)
-            parts = [tensor[index] for tensor in parts]
-        group = _Group(*parts, rows=[rows[i] for i in indices])
-        group.run(stages)
-        groups.append(group)
-    return _assemble(raw, raw_logprobs, raw_probs, groups, [i for indices in members.values() for i in indices])
+        part = raw if len(members) == 1 else _rows_of(raw, indices)
+        groups.append(_Group(part, [rows[i] for i in indices]))
+        groups[-1].run(stages)
+    return _assemble(raw, groups, [i for indices in members.values() for i in indices])
 
 
-def _assemble(
-    raw: Tensor, raw_logprobs: Tensor, raw_probs: Tensor, groups: Sequence["_Group"], members: Sequence[int]
-) -> Processed:
+def _rows_of(distribution: Distribution, indices: list[int]) -> Distribution:
+    index = torch.tensor(indices, device=distribution.logits.device)
+    return Distribution(*(getattr(distribution, field.name)[index] for field in fields(distribution)))
+
+
+def _assemble(raw: Distribution, groups: Sequence["_Group"], members: Sequence[int]) -> Processed:
     """The groups' results in the order of the batch; `members` are the batch's rows in the order of the groups."""
     order = sorted(range(len(members)), key=members.__getitem__)
-    index = torch.tensor(order, device=raw.device)
+    index = torch.tensor(order, device=raw.logits.device)
 
     def together(tensors: list[Tensor]) -> Tensor:
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)[index]
 
+    logits = together([group.logits for group in groups])
     kept = [numbers for group in groups for numbers in group.kept]
     removed_mass = [numbers for group in groups for numbers in group.removed_mass]
     return Processed(
-        raw_logits=raw,
-        raw_logprobs=raw_logprobs,
-        raw_probs=raw_probs,
-        logits=together([group.logits for group in groups]),
-        logprobs=together([group.logprobs for group in groups]),
+        raw=raw,
+        final=raw if logits is raw.logits else Distribution.of(logits),
         removed_by=together([group.removed_by for group in groups]),
         penalty=together([group.penalty for group in groups]),
         kept=[kept[i] for i in order],
@@ -160,14 +163,14 @@ def _members(rows: Sequence[Row]) -> dict[tuple[tuple[Stage, ...], bool], list[i
 class _Group:
     """Rows on their way through the same stages. Attributes of the same name as Processed's hold the group's part."""
 
-    def __init__(self, raw: Tensor, raw_logprobs: Tensor, raw_probs: Tensor, *, rows: Sequence[Row]) -> None:
+    def __init__(self, raw: Distribution, rows: Sequence[Row]) -> None:
+        self._raw = raw
         self._rows = rows
-        self._raw_probs = raw_probs
         self._num_left: dict[Stage, Tensor] = {}  # removing stage -> tokens left after it (rows,)
-        self.logits = raw
-        self.logprobs = raw_logprobs
-        self.removed_by = torch.full(raw.shape, NOT_REMOVED, dtype=torch.int8, device=raw.device)
-        self.penalty = torch.zeros_like(raw)
+        self._mass: dict[Stage, Tensor] = {}  # removing stage -> raw probability it removed (rows,)
+        self.logits = raw.logits
+        self.removed_by = torch.full(raw.logits.shape, NOT_REMOVED, dtype=torch.int8, device=raw.logits.device)
+        self.penalty = torch.zeros_like(raw.logits)
         self.kept: list[dict[str, int]] = [{} for _ in rows]
         self.removed_mass: list[dict[str, float]] = [{} for _ in rows]
 
@@ -186,7 +189,6 @@ class _Group:
                 self._remove(stage, _REMOVALS[stage](self.logits, self._rows))
             if stage in _TRUNCATIONS:
                 self._truncate(stage, _TRUNCATIONS[stage](self.logits, self._rows))
-        self.logprobs = self.logits.log_softmax(dim=-1, dtype=torch.float64)
         if self._num_left:
             self._account()
 
@@ -212,14 +214,13 @@ class _Group:
         self.logits.masked_fill_(removed, -torch.inf)
         self.removed_by.masked_fill_(removed, _CODES[stage])
         self._num_left[stage] = row_counts(self._is_kept)
+        self._mass[stage] = self._raw.mass(removed)
 
     def _account(self) -> None:
         """Tell for each row what its stages left and removed."""
-        codes = [_CODES[stage] for stage in self._num_left]
-        masses = self._raw_probs.new_zeros((len(self._rows), _NUM_CODES))
-        masses.scatter_add_(1, (self.removed_by & (_NUM_CODES - 1)).long(), self._raw_probs)
-        numbers = torch.stack([*self._num_left.values(), *masses[:, codes].unbind(1)]).tolist()
-        for stage, kept, mass in zip(self._num_left, numbers[: len(codes)], numbers[len(codes) :], strict=True):
+        numbers = torch.stack([*self._num_left.values(), *self._mass.values()]).tolist()  # one transfer
+        num_stages = len(self._num_left)
+        for stage, kept, mass in zip(self._num_left, numbers[:num_stages], numbers[num_stages:], strict=True):
             for row_kept, row_mass, num_kept, removed in zip(self.kept, self.removed_mass, kept, mass, strict=True):
                 row_kept[stage.value] = int(num_kept)
                 row_mass[stage.value] = removed

@@ -12,6 +12,9 @@ from models.sampling import Scope, Settings
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
 FLOAT32_TINY = torch.finfo(torch.float32).tiny  # the smallest normal number
+# e to this is still a normal float32. Exponentials that are not, minus infinity's too, take 10 times as long, and are
+# too small to change any sum that has a 1 in it.
+LEAST_EXPONENT = -87.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,6 @@ def row_counts(mask: Tensor) -> Tensor:
     if mask.device.type == "cpu":
         return torch.from_numpy(np.array([np.count_nonzero(row) for row in mask.numpy()]))
     return mask.sum(dim=-1)
-
-
-def probabilities(logprobs: Tensor) -> Tensor:
-    """(rows, vocab) of probabilities; where they are too small to matter, a number too small to matter."""
-    return ordinary(logprobs).exp()
-
-
-def entropies(logprobs: Tensor, probs: Tensor) -> Tensor:
-    """-sum p log p of each row of (rows, vocab): (rows,). `probs` are the `probabilities` of `logprobs`."""
-    return -row_sums(probs * ordinary(logprobs))
-
-
-def ordinary(logprobs: Tensor) -> Tensor:
-    """Minus infinity, and what has no normal exponential, as the least that has one: others take 10 times as long."""
-    return logprobs.clamp_min(-87.0 if logprobs.dtype == torch.float32 else -700.0)
 
 
 def sorted_values(values: Tensor) -> Tensor:

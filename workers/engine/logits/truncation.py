@@ -14,12 +14,12 @@ from torch import Tensor
 from workers.engine.logits.rows import (
     FLOAT32_MAX,
     FLOAT32_TINY,
+    LEAST_EXPONENT,
     Row,
     column,
-    entropies,
     kth_largest,
-    probabilities,
     row_counts,
+    row_sums,
     sorted_values,
     sorting_order,
 )
@@ -78,7 +78,9 @@ def typical(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     Tokens are taken in the order of |-log p - H|, until their mass reaches `typical_p`; equals of the last one stay.
     """
     logprobs = scores.log_softmax(dim=-1)
-    distance = (-logprobs - entropies(logprobs, probabilities(logprobs)).unsqueeze(1)).abs()
+    finite = logprobs.clamp_min(LEAST_EXPONENT)
+    entropy = -row_sums(finite * finite.exp()).unsqueeze(1)
+    distance = (-logprobs - entropy).abs()
     order = sorting_order(distance)
     mass = scores.gather(1, order).softmax(dim=-1).cumsum(dim=-1)
     share = column([row.settings.typical_p for row in rows], scores)

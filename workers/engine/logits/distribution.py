@@ -1,0 +1,50 @@
+"""A probability distribution over the vocabulary, as its logits and the few numbers that normalise them.
+
+The passes over the vocabulary are in float32 and what they add up is added in float64: sums, log-probabilities and
+entropies are right to about 1e-7.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from workers.engine.logits.rows import LEAST_EXPONENT, row_sums
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """softmax of each row of `logits`; minus infinity stands for probability 0."""
+
+    logits: Tensor  # (rows, vocab) float32
+    weights: Tensor  # (rows, vocab) float32: e^(z - largest z); a number too small to matter where that is 0
+    total: Tensor  # (rows,) float64: sum of the weights
+    log_normalizer: Tensor  # (rows,) float64: log of the sum of e^z
+    entropy: Tensor  # (rows,) float64, nats
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Self:
+        """`logits`: (rows, vocab) float32, each row with a finite largest number."""
+        best = logits.amax(dim=-1, keepdim=True)
+        below = (logits - best).clamp_min_(LEAST_EXPONENT)
+        weights = below.exp()
+        total = row_sums(weights.double())
+        log_total = total.log()
+        # H = -sum p log p with log p = below - log_total
+        entropy = log_total - row_sums(below.mul_(weights).double()) / total
+        return cls(logits, weights, total, best.squeeze(1).double() + log_total, entropy)
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(rows, vocab) float64, computed at each call."""
+        return self.logits.double() - self.log_normalizer.unsqueeze(1)
+
+    def logprobs_at(self, token_ids: Tensor) -> Tensor:
+        """Log-probabilities of `token_ids` (rows, n): float64 (rows, n)."""
+        return self.logits.gather(1, token_ids).double() - self.log_normalizer.unsqueeze(1)
+
+    def mass(self, mask: Tensor) -> Tensor:
+        """The probability of the tokens that `mask` (rows, vocab) marks: (rows,) float64."""
+        # As int8 the mask multiplies three times faster than as bool.
+        return row_sums((self.weights * mask.view(torch.int8)).double()) / self.total
