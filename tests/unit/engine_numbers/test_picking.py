@@ -1,6 +1,7 @@
 """Picks follow the processed distribution, and depend on nothing but it, the seed and the position."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.engine_numbers.rows import entries, kept_ids, logits_of, row
-from workers.engine.logits.pipeline import process
+from workers.engine.logits.pipeline import Row, process
 from workers.engine.noise import gumbel_numpy
 from workers.engine.sampler import pick, pick_rows
 
@@ -34,6 +35,10 @@ def picks(logits: torch.Tensor, rows: list[Any], positions: list[int]) -> list[i
     return pick(process(logits, rows), rows, positions).token_ids.tolist()
 
 
+def with_seeds(like: Row, seeds: range) -> list[Row]:
+    return [replace(like, settings=like.settings.model_copy(update={"seed": seed})) for seed in seeds]
+
+
 @pytest.mark.parametrize(
     "values", [{}, {"temperature": 1.7}, {"top_p": 0.7}, {"banned": [0], "top_k": 5}, {"logit_bias": {"7": 3}}], ids=str
 )
@@ -42,10 +47,9 @@ def test_many_seeds_follow_the_processed_distribution(values: dict[str, Any]) ->
     processed = process(logits_of(*P), [row(values)])
     expected = processed.logprobs[0].exp() * num_draws
     counts = torch.zeros(len(P), dtype=torch.float64)
-    rows = [row(values | {"seed": 0})] * size
     logits = logits_of(*P).expand(size, -1)
     for start in range(0, num_draws, size):
-        rows = [row(values | {"seed": seed}) for seed in range(start, start + size)]
+        rows = with_seeds(row(values), range(start, start + size))
         counts += torch.bincount(torch.tensor(picks(logits, rows, [3] * size)), minlength=len(P))
     kept = expected > 0
     assert counts[~kept].sum() == 0
@@ -57,8 +61,9 @@ def test_many_positions_of_one_seed_follow_it_too() -> None:
     num_draws = 8000
     processed = process(logits_of(*P), [row()])
     counts = torch.zeros(len(P), dtype=torch.float64)
+    same = row()
     for position in range(num_draws):
-        counts[int(pick(processed, [row()], [position]).token_ids[0])] += 1
+        counts[int(pick(processed, [same], [position]).token_ids[0])] += 1
     expected = torch.tensor(P, dtype=torch.float64) * num_draws
     assert float(((counts - expected) ** 2 / expected).sum()) < CHI_SQUARE[len(P) - 2]
 
@@ -68,8 +73,8 @@ def test_more_than_fifty_tokens_of_a_flat_distribution_are_drawn() -> None:
     logits = torch.randn(1, 512, generator=torch.Generator().manual_seed(7)) * 0.1
     processed = process(logits, [row()])
     counts = torch.zeros(512, dtype=torch.float64)
-    for seed in range(5000):
-        counts[int(pick(processed, [row({"seed": seed})], [0]).token_ids[0])] += 1
+    for one in with_seeds(row(), range(5000)):
+        counts[int(pick(processed, [one], [0]).token_ids[0])] += 1
     expected = processed.logprobs[0].exp() * 5000
     statistic = float(((counts - expected) ** 2 / expected).sum())
     assert int((counts > 0).sum()) > 400
