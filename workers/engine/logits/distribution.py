@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from workers.engine.logits.rows import LEAST_EXPONENT, row_sums
+from workers.engine.logits.rows import LEAST_EXPONENT, masked_sums, row_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,8 @@ class Distribution:
 
     def mass(self, mask: Tensor) -> Tensor:
         """The probability of the tokens that `mask` (rows, vocab) marks: (rows,) float64."""
-        # As int8 the mask multiplies three times faster than as bool.
-        return row_sums((self.weights * mask.view(torch.int8)).double()) / self.total
+        return masked_sums(self.weights, mask) / self.total
+
+    def mass_at(self, rows: Tensor, token_ids: Tensor) -> Tensor:
+        """The probability that single tokens, (n,) and (n,) with none twice, have together in each row: (rows,)."""
+        return torch.zeros_like(self.total).index_add_(0, rows, self.weights[rows, token_ids].double()) / self.total

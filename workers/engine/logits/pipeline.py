@@ -168,6 +168,7 @@ class _Group:
         self._rows = rows
         self._num_left: dict[Stage, Tensor] = {}  # removing stage -> tokens left after it (rows,)
         self._mass: dict[Stage, Tensor] = {}  # removing stage -> raw probability it removed (rows,)
+        self._mass_left = torch.ones_like(raw.total)  # raw probability of what is kept (rows,)
         self.logits = raw.logits
         self.removed_by = torch.full(raw.logits.shape, NOT_REMOVED, dtype=torch.int8, device=raw.logits.device)
         self.penalty = torch.zeros_like(raw.logits)
@@ -198,14 +199,18 @@ class _Group:
         self.penalty[places] = (self.penalty[places] + difference).clamp_(-FLOAT32_MAX, FLOAT32_MAX)
         self.logits[places] = change.values
 
-    def _remove(self, stage: Stage, removed: Places) -> None:
+    def _remove(self, stage: Stage, places: Places) -> None:
         """Take single tokens away; where they are all that is left of a row, all but the best of them."""
-        left = self._is_kept.clone()
-        left[removed.rows, removed.token_ids] = False
-        is_empty = row_counts(left) == 0
+        was_kept = self._is_kept[places.rows, places.token_ids]
+        self._is_kept[places.rows, places.token_ids] = False
+        is_empty = row_counts(self._is_kept) == 0
         if bool(is_empty.any()):
-            left[is_empty, self.logits.argmax(dim=-1)[is_empty]] = True  # argmax: the first of equals
-        self._truncate(stage, self._is_kept ^ left)
+            self._is_kept[is_empty, self.logits.argmax(dim=-1)[is_empty]] = True  # argmax: the first of equals
+        is_gone = was_kept & ~self._is_kept[places.rows, places.token_ids]
+        rows, token_ids = places.rows[is_gone], places.token_ids[is_gone]
+        self.logits[rows, token_ids] = -torch.inf
+        self.removed_by[rows, token_ids] = _CODES[stage]
+        self._record(stage, self._mass_left - self._raw.mass_at(rows, token_ids))
 
     def _truncate(self, stage: Stage, removed: Tensor) -> None:
         """Take away what `removed` (rows, vocab) marks; never all that is left of a row."""
@@ -213,8 +218,12 @@ class _Group:
         self._is_kept ^= removed
         self.logits.masked_fill_(removed, -torch.inf)
         self.removed_by.masked_fill_(removed, _CODES[stage])
+        self._record(stage, self._raw.mass(self._is_kept))
+
+    def _record(self, stage: Stage, mass_left: Tensor) -> None:
         self._num_left[stage] = row_counts(self._is_kept)
-        self._mass[stage] = self._raw.mass(removed)
+        self._mass[stage] = (self._mass_left - mass_left).clamp_min(0.0)
+        self._mass_left = mass_left
 
     def _account(self) -> None:
         """Tell for each row what its stages left and removed."""

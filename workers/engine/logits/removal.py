@@ -41,7 +41,7 @@ def completions(history: IntArray, size: int) -> IntArray:
         if not ends.size:
             break
         ends = ends[history[ends - back] == history[-back]]
-    return history[ends]
+    return np.unique(history[ends])
 
 
 def _array(ids: frozenset[int]) -> IntArray:

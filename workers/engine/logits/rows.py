@@ -57,6 +57,14 @@ def row_counts(mask: Tensor) -> Tensor:
     return mask.sum(dim=-1)
 
 
+def masked_sums(values: Tensor, mask: Tensor) -> Tensor:
+    """Sums of what `mask` marks of (rows, vocab), added up in float64: (rows,). Quick where little is marked."""
+    if values.device.type == "cpu":
+        pairs = zip(values.numpy(), mask.numpy(), strict=True)
+        return torch.from_numpy(np.array([row[marked].sum(dtype=np.float64) for row, marked in pairs]))
+    return (values * mask).sum(dim=-1, dtype=torch.float64)
+
+
 def sorted_values(values: Tensor) -> Tensor:
     """(rows, vocab), each row ascending. On a CPU NumPy sorts values alone 20 times faster than torch sorts pairs."""
     if values.device.type == "cpu":
