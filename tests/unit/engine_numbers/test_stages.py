@@ -300,3 +300,13 @@ def test_half_precision_logits_are_taken_as_the_float32_they_stand_for() -> None
 def test_a_neutral_batch_is_not_copied() -> None:
     processed = process(torch.zeros(2, 5), [row(), row({"seed": 3})])
     assert processed.final is processed.raw
+
+
+def test_a_token_is_removed_once_by_the_first_stage_that_does() -> None:
+    settings = {"banned": [0], "no_repeat_ngram_size": 1, "min_tokens": 5}
+    processed = process(logits_of(*P), [row(settings, prompt=[0, 1], end=frozenset({0, 1, 3}))])
+    names = [None if code < 0 else DEFAULT_ORDER[code].value for code in processed.removed_by[0].tolist()]
+    assert names == ["bias", "no_repeat_ngram", None, "min_tokens"]
+    assert processed.kept == [{"bias": 3, "no_repeat_ngram": 2, "min_tokens": 1}]
+    expected = {"bias": 0.5, "no_repeat_ngram": 0.25, "min_tokens": 0.1}
+    assert processed.removed_mass[0] == pytest.approx(expected, abs=1e-7)
