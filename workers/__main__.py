@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from models.errors import CheckpointError, DecodeLabError, RefusedError, UnavailableError
 from workers.connections import Connections
 from workers.engine.catalog import Catalog
-from workers.settings import WorkerSettings
+from workers.settings import WorkerSettings, limit_spinning
 
 if TYPE_CHECKING:
     from workers.worker import Load
@@ -25,6 +25,7 @@ def main(settings: WorkerSettings | None = None, load: "Load | None" = None) -> 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = settings or WorkerSettings.load()
+        limit_spinning()
         entry = Catalog.parse(settings.checkpoints, settings.data).entry(settings.serve or None)
         connections = Connections.open(settings)
         # Imported now: torch alone takes seconds, and what is missing should be told at once.
