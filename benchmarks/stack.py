@@ -111,7 +111,7 @@ def embedded_stack(data: Path) -> Iterator[Stack]:
 def wait_for(process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Return when the stack says that it is ready."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while "is ready" not in log.read_text():
+    while "Decode Lab is ready" not in log.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
             raise UnavailableError(f"The stack did not start: {log.read_text()[-2000:]}")
         time.sleep(0.1)
