@@ -14,6 +14,7 @@ from models.events import TokenPicked
 
 _DISTINCT_SIZES: Final = (1, 2, 3)
 _PERCENT: Final = 100.0
+_LEAST_SHOWN: Final = 0.01  # per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def explain(divergence: Divergence, *, a: str = "A", b: str = "B") -> str:
         f"Token {divergence.position}: {raw}",
         f"{a}: {_processed(first.pick)} and {_processed(first.other)}, picked {shown[0]}.",
         f"{b}: {_processed(second.other)} and {_processed(second.pick)}, picked {shown[1]}.",
-        _noise_sentence(divergence, shown),
+        _noise_sentence(divergence, (a, b)),
     ]
     return " ".join(part for part in parts if part)
 
@@ -164,12 +165,39 @@ def _difference(left: float | None, right: float | None) -> float | None:
     return None if left is None or right is None else left - right
 
 
-def _noise_sentence(divergence: Divergence, shown: Sequence[str]) -> str:
+def _noise_sentence(divergence: Divergence, names: tuple[str, str]) -> str:
+    """Whom the noise favours, and what that met in either arm. Empty where nobody can tell."""
     difference = divergence.noise_difference
-    if difference is None:
+    if difference is None or divergence.a is None or divergence.b is None:
         return ""
-    favoured = shown[1] if difference > 0 else shown[0]
-    return f"The shared noise favours {favoured} by {abs(difference):.1f} nats."
+    arms = [(names[0], divergence.a), (names[1], divergence.b)]
+    against, for_it = arms if difference > 0 else arms[::-1]
+    favours = f"The shared noise favours {_show_piece(for_it[1].pick)} by {abs(difference):.1f} nats"
+    return f"{favours}{_resistance(*against)}{_outcome(*for_it, against=against[1])}."
+
+
+def _resistance(name: str, side: Side) -> str:
+    """Why the arm did not pick the token that the noise favours."""
+    if side.other.removed_by is not None:
+        return f", but in {name} {_show_piece(side.other)} is removed by {side.other.removed_by}"
+    if side.pick.noise is None:
+        return f", but {name} draws nothing and takes the best"
+    lead = _difference(side.pick.logprob, side.other.logprob)
+    if lead is None:
+        return ""
+    return f", which {name} outweighs: there {_show_piece(side.pick)} leads by {lead:.1f} nats"
+
+
+def _outcome(name: str, side: Side, *, against: Side) -> str:
+    """The same lead in the arm that picked it; empty where the first arm's lead was not told."""
+    if against.other.removed_by is not None or against.pick.noise is None:
+        return ""
+    if side.other.removed_by is not None:
+        return f", in {name} {_show_piece(side.other)} is removed by {side.other.removed_by}"
+    lead = _difference(side.other.logprob, side.pick.logprob)
+    if lead is None or against.other.logprob is None:
+        return ""
+    return f", in {name} by {lead:.1f}" if lead > 0 else f", in {name} {_show_piece(side.pick)} leads anyway"
 
 
 def _processed(rival: Rival) -> str:
@@ -179,7 +207,8 @@ def _processed(rival: Rival) -> str:
 
 
 def _percent(logprob: float | None) -> str:
-    return "0 %" if logprob is None else f"{_PERCENT * math.exp(logprob):.3g} %"
+    share = 0.0 if logprob is None else _PERCENT * math.exp(logprob)
+    return f"<{_LEAST_SHOWN} %" if 0 < share < _LEAST_SHOWN else f"{share:.3g} %"
 
 
 def _show_piece(rival: Rival) -> str:

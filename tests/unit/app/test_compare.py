@@ -5,6 +5,7 @@ import math
 import pytest
 
 from app.compare import Divergence, Figures, distinct_n, explain, figures, first_divergence
+from models.events import TokenPicked
 from tests.unit.app.runs import candidate, token
 
 IT, THE = 5, 9
@@ -46,8 +47,51 @@ def test_explanation_is_the_sentence_of_the_page() -> None:
     assert found is not None
     assert explain(found, a="A", b="C") == (
         'Token 2: raw: " It" 61 %, " The" 22 %. A: 99.4 % and 0.6 %, picked " It". '
-        'C: 61 % and 22 %, picked " The". The shared noise favours " The" by 1.2 nats.'
+        'C: 61 % and 22 %, picked " The". The shared noise favours " The" by 1.2 nats, '
+        'which A outweighs: there " It" leads by 5.1 nats, in C by 1.0.'
     )
+    turned = first_divergence(b_tokens(), a_tokens())
+    assert turned is not None
+    assert explain(turned, a="C", b="A").endswith(
+        'favours " The" by 1.2 nats, which A outweighs: there " It" leads by 5.1 nats, in C by 1.0.'
+    )
+
+
+def weighed(left: tuple[float | None, ...], right: tuple[float | None, ...], **changes: float | None) -> str:
+    """What the sentence ends with for two arms' processed log-probabilities of x and y; the noise favours y by 2."""
+    noise = {"x": 0.0, "y": 2.0}
+
+    def arm(pick: int, values: tuple[float | None, ...], noise: dict[str, float | None]) -> list[TokenPicked]:
+        rivals = [
+            candidate(i, -1.0, v, piece=n, noise=noise[n], removed_by=None if v is not None else "top_k")
+            for i, n, v in zip((IT, THE), "xy", values, strict=True)
+        ]
+        return [token(0, pick, text="x" if pick == IT else "y", candidates=tuple(rivals))]
+
+    found = first_divergence(arm(IT, left, {**noise, **changes}), arm(THE, right, dict(noise)))
+    assert found is not None
+    return explain(found).split('picked "y". ')[1]
+
+
+def test_what_the_noise_met_in_each_arm() -> None:
+    favours = 'The shared noise favours "y" by 2.0 nats'
+    assert weighed((-0.1, -4.1), (-2.0, -0.2)) == (
+        f'{favours}, which A outweighs: there "x" leads by 4.0 nats, in B "y" leads anyway.'
+    )
+    assert weighed((0.0, None), (-0.5, -1.0)) == f'{favours}, but in A "y" is removed by top_k.'
+    assert weighed((0.0, -5.0), (None, 0.0)) == (
+        f'{favours}, which A outweighs: there "x" leads by 5.0 nats, in B "x" is removed by top_k.'
+    )
+    assert weighed((-0.4, -1.4), (-0.4, -1.4), x=None, y=None) == f"{favours}, but A draws nothing and takes the best."
+
+
+def test_a_tiny_share_is_no_row_of_digits() -> None:
+    rivals = (candidate(IT, -0.1, 0.0, piece="x"), candidate(THE, -24.7, -24.7, piece="y"))
+    left = [token(0, IT, candidates=rivals)]
+    right = [token(0, THE, candidates=(candidate(IT, -0.1, -0.1), candidate(THE, -24.7, -2.3, piece="y")))]
+    found = first_divergence(left, right)
+    assert found is not None
+    assert '"y" <0.01 %. A: 100 % and <0.01 %' in explain(found)
 
 
 def test_a_removed_rival_names_its_stage() -> None:
