@@ -17,6 +17,7 @@ MAX_STOP_STRING_CHARACTERS: Final = 256
 MAX_BIASES: Final = 300
 MAX_ALTERNATIVES: Final = 100
 MAX_NEW_TOKENS: Final = 1_000_000
+MAX_COUNT: Final = 2**53 - 1  # the largest whole number that every reader of JSON has exactly
 MAX_SEED: Final = 2**64 - 1
 
 
@@ -45,7 +46,7 @@ class Scope(StrEnum):
     OUTPUT = "output"
 
 
-_TokenId = Annotated[int, Field(ge=0)]
+_TokenId = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 class Settings(BaseModel):
@@ -57,7 +58,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     temperature: float = Field(1.0, ge=0, le=100)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=MAX_COUNT)
     top_p: float = Field(1.0, gt=0, le=1)
     min_p: float = Field(0.0, ge=0, le=1)
     typical_p: float = Field(1.0, gt=0, le=1)
@@ -66,11 +67,11 @@ class Settings(BaseModel):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_frequency_scope: Scope = Scope.OUTPUT
-    no_repeat_ngram_size: int = Field(0, ge=0)
+    no_repeat_ngram_size: int = Field(0, ge=0, le=MAX_COUNT)
     logit_bias: dict[_TokenId, float] = Field(default_factory=dict, max_length=MAX_BIASES)
     banned: tuple[_TokenId | str, ...] = Field((), max_length=MAX_BIASES)
     order: tuple[Stage, ...] = DEFAULT_ORDER
-    min_tokens: int = Field(0, ge=0)
+    min_tokens: int = Field(0, ge=0, le=MAX_COUNT)
     max_tokens: int = Field(128, ge=0, le=MAX_NEW_TOKENS)
     stop: tuple[str, ...] = Field((), max_length=MAX_STOP_STRINGS)
     include_stop: bool = False
@@ -86,7 +87,10 @@ class Settings(BaseModel):
         """JSON objects have string keys: `{"42": -1.5}` names token 42."""
         if not isinstance(value, dict):
             return value
-        return {int(k) if isinstance(k, str) and k.isascii() and k.isdigit() else k: v for k, v in value.items()}
+        biases = {int(k) if isinstance(k, str) and k.isascii() and k.isdigit() else k: v for k, v in value.items()}
+        if len(biases) < len(value):
+            raise ValueError("a token is named twice; give it one bias")
+        return biases
 
     @field_validator("banned", "stop", "stop_token_ids", mode="before")
     @classmethod
@@ -149,10 +153,11 @@ class Settings(BaseModel):
 
     @classmethod
     def parse_json(cls, text: str) -> Self:
-        """Like `parse`, from the text of a JSON object. NaN and Infinity are refused as JSON refuses them."""
+        """Like `parse`, from the text of a JSON object. A field that is given twice is refused."""
         try:
-            values = json.loads(text, parse_constant=_refuse_constant)
-        except ValueError as exc:
+            # NaN and Infinity are read here, so that their refusal can name the field.
+            values = json.loads(text, object_pairs_hook=_each_once)
+        except (ValueError, RecursionError) as exc:
             raise SettingError(f"settings are not valid JSON: {exc}", field="settings") from exc
         return cls.parse(values)
 
@@ -195,8 +200,13 @@ def _refuse_surrogates(text: str) -> None:
             raise ValueError(f"character {index} is a lone surrogate (U+{ord(char):04X}), which is not text; remove it")
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise SettingError(f"{name} is given twice; give it one value", field=name)
+        values[name] = value
+    return values
 
 
 def _show(value: Any) -> str:
