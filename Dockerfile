@@ -24,5 +24,5 @@ COPY workers workers
 RUN pip install -c constraints.txt --extra-index-url "$TORCH_INDEX" '.[worker]'
 USER decodelab
 HEALTHCHECK --interval=10s --timeout=5s --start-period=180s --retries=3 \
-    CMD ["python", "-m", "workers.presence"]
+    CMD ["python", "-m", "workers.health"]
 CMD ["sh", "-c", "python -m workers.prepare && exec python -m workers"]

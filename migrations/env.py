@@ -15,16 +15,16 @@ from sqlalchemy import Connection, text
 
 import models.db.experiments
 import models.db.runs  # noqa: F401 -- imported, like experiments, so that the metadata knows every table
+from app.settings import AppSettings
 from models.db.base import Base, LosslessText, UtcDateTime
 from models.db.session import Database
-from workers.settings import WorkerSettings
 
 ADVISORY_LOCK: Final = 0xDEC0DE1AB
 LOCK_TIMEOUT_S: Final = 600
 
 
 def _url() -> str:
-    return context.get_x_argument(as_dictionary=True).get("url") or WorkerSettings.load().database_url
+    return context.get_x_argument(as_dictionary=True).get("url") or AppSettings.load().database_url
 
 
 def _render_item(kind: str, value: Any, _context: AutogenContext) -> str | Literal[False]:

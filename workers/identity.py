@@ -24,7 +24,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **names}
 
 
-def run_facts(info: CheckpointInfo, *, num_rows: int, num_threads: int) -> dict[str, Any]:
+def run_facts(info: CheckpointInfo, *, num_threads: int) -> dict[str, Any]:
     """Columns of `runs` that say where and with what an attempt ran."""
     return {
         "checkpoint_revision": info.revision,
@@ -33,7 +33,7 @@ def run_facts(info: CheckpointInfo, *, num_rows: int, num_threads: int) -> dict[
             "versions": versions(),
             "device": info.device,
             "dtype": info.dtype,
-            "batch_mode": "one row" if num_rows == 1 else f"continuous, {num_rows} rows",
+            "batch_mode": "one pass a sequence",
             "num_threads": num_threads,
             "machine": platform.machine(),
             "weights_digest": info.weights_digest,

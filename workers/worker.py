@@ -109,7 +109,7 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
     info = checkpoint.info
     worker_id = new_worker_id()
     app = create_app(settings.redis_url, checkpoint=info.name, has_events=settings.task_events)
-    facts = run_facts(info, num_rows=settings.rows, num_threads=settings.threads)
+    facts = run_facts(info, num_threads=settings.threads)
     store = Store(database, worker_id, lease_s=settings.lease_s, facts=facts)
     broken = Broken(store.give_up)
     publisher = Publisher(client)

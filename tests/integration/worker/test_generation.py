@@ -65,7 +65,7 @@ def test_what_a_run_tells_is_complete(lite_stack: Stack, start_worker: StartWork
     assert run.ttft_ms == timing.ttft_ms
     assert run.capsule is not None
     assert run.capsule["device"] == "cpu"
-    assert run.capsule["batch_mode"] == "continuous, 2 rows"
+    assert run.capsule["batch_mode"] == "one pass a sequence"
     assert "torch" in run.capsule["versions"]
     assert worker.presence is not None
     assert run.num_prompt_tokens == len("Question")

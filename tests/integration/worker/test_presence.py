@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import os
 import signal
+import subprocess
+import sys
 
 from tokenizers import Tokenizer
 
 from models.names import PRESENCE_TTL_S, WORKERS_KEY, tokenizer_key, worker_key
-from tests.fakes.services import wait_until
+from tests.fakes.services import REPOSITORY, wait_until
 from tests.fakes.stack import GREEDY, Stack
 from tests.fakes.worker import Plan
 from tests.fakes.worker_side import StartWorker
@@ -31,6 +34,20 @@ def test_a_worker_says_what_it_serves_and_leaves_when_told(lite_stack: Stack, st
         assert worker.wait(10) == 0
         assert client.zscore(WORKERS_KEY, presence.worker_id) is None
         assert client.get(worker_key(presence.worker_id)) is None
+
+
+def test_the_health_check_knows_a_live_worker_from_none(lite_stack: Stack, start_worker: StartWorker) -> None:
+    def check() -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "DECODELAB_REDIS_URL": lite_stack.valkey.url}
+        command = [sys.executable, "-m", "workers.health"]
+        return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    worker = start_worker(lite_stack)
+    assert check().returncode == 0
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(10) == 0
+    after = check()
+    assert (after.returncode, after.stderr) == (1, "no worker on this host has announced itself in the last seconds\n")
 
 
 def test_every_key_that_a_worker_leaves_has_a_time_to_live(lite_stack: Stack, start_worker: StartWorker) -> None:
