@@ -252,7 +252,8 @@ class Engine:
         num_tokens = len(request.prompt_token_ids)
         if not num_tokens:
             raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
-        if num_tokens >= info.context_length:
+        room_needed = 1 if request.settings.max_tokens else 0  # a run of no tokens only reads its prompt
+        if num_tokens + room_needed > info.context_length:
             raise PromptError(
                 f"the prompt has {num_tokens:,} tokens and {info.name} has room for {info.context_length:,}, "
                 "prompt and answer together; shorten the prompt"

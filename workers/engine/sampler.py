@@ -62,7 +62,8 @@ def _pick_one(processed: Processed, row: Row, index: int, position: int) -> int:
         ids = _contenders(processed.final.weights[index].numpy(), uniform_bits_numpy(seed, position, logits.size))
     if ids.size == 1:
         return int(ids[0])
-    logprobs = logits[ids].astype(np.float64) - float(processed.final.log_normalizer[index])
+    final = processed.final
+    logprobs = (logits[ids].astype(np.float64) - float(final.best[index])) - float(final.log_total[index])
     return int(ids[(logprobs + gumbel_numpy(seed, position, ids)).argmax()])
 
 

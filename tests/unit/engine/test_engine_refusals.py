@@ -135,6 +135,12 @@ class TestRefusals:
         assert got.prefilled is not None
         assert got.prefilled.num_prompt_tokens == 1
 
+    def test_a_prompt_that_fills_the_context_can_be_read_but_not_continued(self) -> None:
+        got = run(saying(FOX, context_length=32), [5] * 32, max_tokens=0)
+        assert (got.ended.stop.reason, got.ended.kv_positions) == (StopReason.MAX_TOKENS, 32)
+        with pytest.raises(PromptError, match="33 tokens"):
+            run(saying(FOX, context_length=32), [5] * 33, max_tokens=0)
+
     def test_a_prompt_of_the_last_size_gives_one_token(self) -> None:
         got = run(saying(FOX, context_length=32), [5] * 31)
         assert (got.ended.num_tokens, got.ended.stop.reason) == (1, StopReason.CONTEXT_FULL)

@@ -38,7 +38,7 @@ def test_a_distribution_has_the_same_bits_alone_and_in_a_batch(threads: int) -> 
     together = Distribution.of(numbers())
     for i in range(5):
         alone = Distribution.of(numbers()[i : i + 1])
-        for name in ("weights", "total", "log_normalizer", "entropy"):
+        for name in ("weights", "total", "best", "log_total", "entropy"):
             assert torch.equal(getattr(alone, name)[0], getattr(together, name)[i]), name
 
 

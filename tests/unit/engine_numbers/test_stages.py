@@ -310,3 +310,19 @@ def test_a_token_is_removed_once_by_the_first_stage_that_does() -> None:
     assert processed.kept == [{"bias": 3, "no_repeat_ngram": 2, "min_tokens": 1}]
     expected = {"bias": 0.5, "no_repeat_ngram": 0.25, "min_tokens": 0.1}
     assert processed.removed_mass[0] == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logit_bias": {"0": 1e308, "1": 1e308}},
+        {"logit_bias": {"0": 1e300, "1": 1e300, "2": -1e300}},
+        {"repetition_penalty": 1e-320},  # positive logits of the prompt's tokens leave float32
+    ],
+)
+def test_logits_at_the_limit_of_float32_share_the_mass(settings: dict[str, Any]) -> None:
+    logits = torch.tensor([[8.0, 6.0, -1.0, 0.5]])
+    (entry,) = entries(logits, [row(settings, prompt=[0, 1])])
+    shown = [c.logprob for c in entry.candidates if c.logprob is not None]
+    assert sum(math.exp(value) for value in shown) + entry.others.processed == pytest.approx(1, abs=1e-5)
+    assert shown[:2] == pytest.approx([-math.log(2), -math.log(2)], abs=1e-6)

@@ -20,7 +20,8 @@ class Distribution:
     logits: Tensor  # (rows, vocab) float32
     weights: Tensor  # (rows, vocab) float32: e^(z - largest z); a number too small to matter where that is 0
     total: Tensor  # (rows,) float64: sum of the weights
-    log_normalizer: Tensor  # (rows,) float64: log of the sum of e^z
+    best: Tensor  # (rows,) float64: largest z
+    log_total: Tensor  # (rows,) float64
     entropy: Tensor  # (rows,) float64, nats
 
     @classmethod
@@ -33,16 +34,20 @@ class Distribution:
         log_total = total.log()
         # H = -sum p log p with log p = below - log_total
         entropy = log_total - row_sums(below.mul_(weights).double()) / total
-        return cls(logits, weights, total, best.squeeze(1).double() + log_total, entropy)
+        return cls(logits, weights, total, best.squeeze(1).double(), log_total, entropy)
 
     @property
     def logprobs(self) -> Tensor:
         """(rows, vocab) float64, computed at each call."""
-        return self.logits.double() - self.log_normalizer.unsqueeze(1)
+        return self._normalized(self.logits)
 
     def logprobs_at(self, token_ids: Tensor) -> Tensor:
         """Log-probabilities of `token_ids` (rows, n): float64 (rows, n)."""
-        return self.logits.gather(1, token_ids).double() - self.log_normalizer.unsqueeze(1)
+        return self._normalized(self.logits.gather(1, token_ids))
+
+    def _normalized(self, logits: Tensor) -> Tensor:
+        # In this order: beside a logit at the limit of float32 the sum of both would not hold `log_total`.
+        return (logits.double() - self.best.unsqueeze(1)) - self.log_total.unsqueeze(1)
 
     def mass(self, mask: Tensor) -> Tensor:
         """The probability of the tokens that `mask` (rows, vocab) marks: (rows,) float64."""
