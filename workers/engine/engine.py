@@ -1,6 +1,6 @@
 """The engine: sequences go in, steps are taken, outputs come out.
 
-A step gives every running sequence one forward pass: the whole prompt for one that begins, one position for the
+A step gives every running sequence one forward pass: a chunk of the prompt for one that begins, one position for the
 others. After its pass a sequence's raw logits become the processed distribution, the distribution and the noise of the
 position become a pick, and the stop rules are applied. Each sequence stands alone: one that fails ends with its own
 error, in the same step, and disturbs no other.
@@ -8,6 +8,7 @@ error, in the same step, and disturbs no other.
 The engine belongs to one thread. It never waits: with nothing to do a step returns an empty list.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from workers.engine.ledger import LedgerEntry, write
 from workers.engine.logits.pipeline import Row, process, unhealthy_rows
 from workers.engine.runner import Runner
 from workers.engine.sampler import pick
-from workers.engine.scheduler import Scheduler
+from workers.engine.scheduler import Chunk, Scheduler
 from workers.engine.sequence import Limits, Request, Sequence
 from workers.engine.stopping import Decision
 from workers.engine.transcript import Transcript
@@ -91,7 +92,7 @@ class Engine:
         self._sequences[request.sequence_id] = Sequence(
             request, self._limits, transcript=transcript, banned_ids=banned_ids
         )
-        self._scheduler.add(request.sequence_id)
+        self._scheduler.add(request.sequence_id, len(self._sequences[request.sequence_id].cached_ids))
 
     def cancel(self, sequence_id: str, reason: StopReason = StopReason.CANCELLED) -> None:
         """End a sequence at the next step, for a reason from outside. One that has ended already is left alone."""
@@ -108,8 +109,9 @@ class Engine:
         plan = self._scheduler.plan()
         for sequence_id in plan.decode:
             self._guarded(self._decode, self._sequences[sequence_id], outputs)
-        for sequence_id in plan.prefill:
-            self._guarded(self._prefill, self._sequences[sequence_id], outputs)
+        if plan.prefill is not None:
+            prefill = functools.partial(self._prefill, plan.prefill)
+            self._guarded(prefill, self._sequences[plan.prefill.sequence_id], outputs)
         return outputs
 
     def _guarded(
@@ -127,30 +129,30 @@ class Engine:
             return
         self._end(sequence, Decision(reason, (), None, None), outputs, message=message)
 
-    def _prefill(self, sequence: Sequence, outputs: list[Output]) -> None:
+    def _prefill(self, chunk: Chunk, sequence: Sequence, outputs: list[Output]) -> None:
         if sequence.decision is not None:  # an earlier attempt had come to its end and could not say so
             self._end(sequence, sequence.decision, outputs)
             return
         counters = sequence.counters
-        counters.began_s = self._clock()
-        cache = self._caches[sequence.sequence_id] = self._runner.new_cache()
-        prompt = sequence.cached_ids
-        logits = self._runner.prefill(cache, prompt)
-        counters.prefill_ms = counters.elapsed_ms(self._clock())
+        if chunk.start == 0:
+            counters.began_s = self._clock()
+            self._caches[sequence.sequence_id] = self._runner.new_cache()
+        cache = self._caches[sequence.sequence_id]
+        logits = self._runner.prefill(cache, sequence.cached_ids[chunk.start : chunk.stop])
+        num_prompt = len(sequence.request.prompt_token_ids)
         counters.num_prefill += 1
-        counters.num_prompt_computed += len(prompt)
-        outputs.append(
-            Output(
-                sequence.sequence_id,
-                Prefilled(
-                    num_prompt_tokens=len(sequence.request.prompt_token_ids),
-                    num_computed=len(prompt),
-                    num_passes=1,
-                    prefill_ms=counters.prefill_ms,
-                    kv_bytes=cache.num_bytes,
-                ),
-            )
+        counters.num_prompt_computed += min(chunk.stop, num_prompt) - min(chunk.start, num_prompt)
+        if not chunk.is_last:
+            return
+        counters.prefill_ms = counters.elapsed_ms(self._clock())
+        prefilled = Prefilled(
+            num_prompt_tokens=num_prompt,
+            num_computed=chunk.stop,
+            num_passes=counters.num_prefill,
+            prefill_ms=counters.prefill_ms,
+            kv_bytes=cache.num_bytes,
         )
+        outputs.append(Output(sequence.sequence_id, prefilled))
         sequence.check()
         if sequence.decision is None:
             self._pick(sequence, logits)

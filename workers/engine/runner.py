@@ -1,6 +1,6 @@
 """The forward passes: the only code that runs the network.
 
-A prefill computes every position of a prompt in one pass, a decode exactly one; both leave the keys and values in the
+A prefill computes a chunk of a prompt in one pass, a decode exactly one position; both leave keys and values in the
 sequence's cache and give the raw logits of the last position. A pass that fails raises a RunError for its own
 sequence.
 """
@@ -26,7 +26,7 @@ class Runner:
         return SequenceCache(self._network, self._info)
 
     def prefill(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
-        """Raw logits (1, vocab) float32 after the whole of `token_ids`, in one pass. Raises RunError."""
+        """Raw logits (1, vocab) float32 after the last of `token_ids`, in one pass. Raises RunError."""
         return self._forward(cache, token_ids)
 
     def decode(self, cache: SequenceCache, token_id: int) -> torch.Tensor:

@@ -2,48 +2,77 @@
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
+
+CHUNK_POSITIONS: Final = 256
+"""Most positions of one prefill pass. A longer prompt takes several steps, so that the streams beside it go on, a
+cancel is obeyed and every step ends in bounded time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A prefill pass over the positions start..stop of one sequence."""
+
+    sequence_id: str
+    start: int
+    stop: int
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The passes of one step, by sequence id."""
+    """The passes of one step."""
 
-    prefill: tuple[str, ...] = ()
-    decode: tuple[str, ...] = ()
+    prefill: Chunk | None = None
+    decode: tuple[str, ...] = ()  # sequence ids
 
 
 class Scheduler:
-    """Knows ids alone. A sequence waits, is prefilled in the step that gives it a row, and decodes until removed."""
+    """Knows ids and lengths alone. A sequence waits for a row, is prefilled chunk by chunk, decodes until removed."""
 
     def __init__(self, num_rows: int) -> None:
         if num_rows < 1:
             raise ValueError(f"num_rows is {num_rows}; an engine needs at least one row")
         self.num_rows = num_rows
+        self._num_positions: dict[str, int] = {}  # to be prefilled, of every sequence that waits or is prefilled
         self._waiting: deque[str] = deque()
+        self._prefilled: dict[str, int] = {}  # the sequence being prefilled -> positions that are done
         self._running: list[str] = []
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._running) + len(self._prefilled)
 
-    def add(self, sequence_id: str) -> None:
-        """Let it wait for a row."""
+    def add(self, sequence_id: str, num_positions: int) -> None:
+        """Let it wait for a row; `num_positions` must be prefilled then."""
+        self._num_positions[sequence_id] = num_positions
         self._waiting.append(sequence_id)
 
     def remove(self, sequence_id: str) -> None:
         """Forget a sequence that has ended, wherever it was."""
+        self._num_positions.pop(sequence_id, None)
+        self._prefilled.pop(sequence_id, None)
         for line in (self._running, self._waiting):
             if sequence_id in line:
                 line.remove(sequence_id)
 
     def plan(self) -> Plan:
-        """The next step: one position for each running sequence, and one prompt where a row is free.
+        """The next step: one position for each running sequence, and one chunk of one prompt where a row is free.
 
-        One prompt a step, so that a burst of arrivals delays the next token of those that run by one prefill only.
+        One prompt at a time, so that a burst of arrivals delays the next token of those that run by one chunk only.
         """
         decode = tuple(self._running)
-        if not self._waiting or len(self._running) >= self.num_rows:
-            return Plan(decode=decode)
-        admitted = self._waiting.popleft()
-        self._running.append(admitted)
-        return Plan(prefill=(admitted,), decode=decode)
+        if not self._prefilled and self._waiting and len(self._running) < self.num_rows:
+            self._prefilled[self._waiting.popleft()] = 0
+        return Plan(prefill=self._next_chunk(), decode=decode)
+
+    def _next_chunk(self) -> Chunk | None:
+        for sequence_id, start in self._prefilled.items():
+            num_positions = self._num_positions[sequence_id]
+            stop = min(start + CHUNK_POSITIONS, num_positions)
+            self._prefilled[sequence_id] = stop
+            if stop == num_positions:
+                del self._prefilled[sequence_id], self._num_positions[sequence_id]
+                self._running.append(sequence_id)
+            return Chunk(sequence_id, start, stop, is_last=stop == num_positions)
+        return None

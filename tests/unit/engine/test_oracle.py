@@ -12,7 +12,7 @@ from models.events import StopReason
 from models.sampling import DEFAULT_ORDER, Scope, Settings
 from tests.fakes import checkpoints, tokenizers
 from tests.fakes.engine_runs import run
-from workers.engine import oracle
+from workers.engine import oracle, scheduler
 from workers.engine.checkpoint import Checkpoint
 
 PROMPTS = ["the", "the quick brown fox", "there is a cat in", "a a a a a", "😀 naïve", "lazy dog and the lazy"]
@@ -125,3 +125,15 @@ def check(checkpoint: Checkpoint, prompt: str, case: dict[str, Any]) -> None:
             assert candidate.raw_logprob == pytest.approx(step.raw_logprobs[candidate.token_id], abs=1e-4)
             is_removed = bool(np.isneginf(step.logprobs[candidate.token_id]))
             assert (candidate.logprob is None) == (candidate.removed_by is not None) == is_removed
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
+def test_a_prompt_in_chunks_is_the_whole_prompt(
+    tiny: Checkpoint, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "CHUNK_POSITIONS", 3)
+    prompt = PROMPTS[1] * 3
+    check(tiny, prompt, {"max_tokens": 15, "seed": 7, **case})
+    ended = run(tiny, prompt, max_tokens=2).ended
+    num_positions = len(tiny.encode(prompt))
+    assert (ended.passes.prefill, ended.passes.prompt_tokens_computed) == (-(-num_positions // 3), num_positions)
