@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
@@ -81,10 +82,16 @@ class _Entry:
 
 
 class Publisher:
-    """`publish` from any thread; the events of one run arrive in the order in which they were given."""
+    """`publish` from any thread; the events of one run arrive in the order in which they were given.
 
-    def __init__(self, client: redis.Redis, *, max_pending: int = MAX_PENDING) -> None:
+    `on_failure` must end the process: a worker that has silently lost its publisher would work for nobody.
+    """
+
+    def __init__(
+        self, client: redis.Redis, *, on_failure: Callable[[str], None], max_pending: int = MAX_PENDING
+    ) -> None:
         self._client = client
+        self._on_failure = on_failure
         self._max_pending = max_pending
         self._pending: deque[_Entry] = deque()
         self._change = threading.Condition()
@@ -138,10 +145,14 @@ class Publisher:
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        while batch := self._next_batch():
-            answered = self._send_until_answered(batch)
-            for entry in batch:
-                entry.sent.set_result(answered)
+        try:
+            while batch := self._next_batch():
+                answered = self._send_until_answered(batch)
+                for entry in batch:
+                    entry.sent.set_result(answered)
+        except Exception:
+            logger.critical("the publisher failed", exc_info=True)
+            self._on_failure("the publisher failed")
 
     def _next_batch(self) -> list[_Entry]:
         with self._change:

@@ -112,7 +112,7 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
     facts = run_facts(info, num_threads=settings.threads)
     store = Store(database, worker_id, lease_s=settings.lease_s, facts=facts)
     broken = Broken(store.give_up)
-    publisher = Publisher(client)
+    publisher = Publisher(client, on_failure=broken)
     host = EngineHost(Engine(checkpoint, num_rows=settings.rows), watchdog_s=settings.watchdog_s, on_failure=broken)
     parts = Parts(
         checkpoint=checkpoint,

@@ -17,9 +17,14 @@ from workers.publisher import Publisher
 RUN = "run-1"
 
 
+def unexpected(reason: str) -> None:
+    """A publisher that ends where it must not leaves its events unanswered, which each test notices."""
+    raise AssertionError(reason)
+
+
 @pytest.fixture
 def publisher(valkey: Valkey) -> Iterator[Publisher]:
-    publisher = Publisher(connect(valkey.url))
+    publisher = Publisher(connect(valkey.url), on_failure=unexpected)
     publisher.start()
     yield publisher
     publisher.close(2)
@@ -113,7 +118,7 @@ def test_what_lies_beyond_a_gap_is_not_taken_over(valkey: Valkey, publisher: Pub
 
 def test_an_outage_delays_events_and_loses_none(tmp_path: object) -> None:
     with running_valkey(tmp_path) as server:  # type: ignore[arg-type]
-        publisher = Publisher(connect(server.url))
+        publisher = Publisher(connect(server.url), on_failure=unexpected)
         publisher.start()
         events = history(RUN, 300)
         for event in events[:100]:
@@ -138,7 +143,7 @@ def test_an_outage_delays_events_and_loses_none(tmp_path: object) -> None:
 def test_a_full_buffer_drops_the_oldest_events(tmp_path: object) -> None:
     with running_valkey(tmp_path) as server:  # type: ignore[arg-type]
         server.kill()
-        publisher = Publisher(connect(server.url), max_pending=100)
+        publisher = Publisher(connect(server.url), on_failure=unexpected, max_pending=100)
         publisher.start()
         answers = [publisher.publish(event) for event in history(RUN, 500)]
         assert answers[200].result(1) is False
@@ -160,3 +165,12 @@ def test_a_full_server_costs_the_stream_and_not_the_run(valkey: Valkey, publishe
             client.config_set("maxmemory", 0)
     assert publisher.publish(token_event(RUN, 3)).result(5) is True
     assert [Event.decode(data).seq for _, data in stream(valkey)] == [3]
+
+
+def test_a_fault_of_the_publisher_itself_ends_the_worker(valkey: Valkey) -> None:
+    failures: list[str] = []
+    publisher = Publisher(connect(valkey.url), on_failure=failures.append)
+    publisher.start()
+    publisher.publish(Event(RUN, 1, 0, ended(tail=object())))
+    wait_until(lambda: failures, timeout_s=5)
+    assert failures == ["the publisher failed"]
