@@ -52,13 +52,22 @@ class WaitingMessages:
         """Raises BrokerUnavailableError."""
         with translated():
             messages: Sequence[bytes] = self._client.lrange(queue_for(checkpoint), 0, -1)  # type: ignore[assignment]
-        return {_run_id(message) for message in messages}
+        found = [_run_id(message) for message in messages]
+        if num_foreign := found.count(None):
+            logger.warning("%d messages on the queue of %s cannot be read", num_foreign, checkpoint)
+        return {run_id for run_id in found if run_id is not None}
 
 
-def _run_id(message: bytes) -> str:
-    """The run id in a message as kombu writes it: a JSON envelope around the task's base64 arguments."""
-    args, _kwargs, _embed = orjson.loads(base64.b64decode(orjson.loads(message)["body"]))
-    return str(args[0])
+def _run_id(message: bytes) -> str | None:
+    """The run id in a message as kombu writes it, a JSON envelope around the task's base64 arguments; None in others.
+
+    A damaged message, or one of another program, must not keep the lost runs waiting.
+    """
+    try:
+        args, _kwargs, _embed = orjson.loads(base64.b64decode(orjson.loads(message)["body"]))
+        return str(args[0])
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """What the sweeper decides, over fakes of what it looks at: which runs it leaves, requeues and ends."""
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import orjson
 import pytest
 
 from models.errors import BrokerUnavailableError, DatabaseUnavailableError
 from models.events import Event, StopReason, StopRecord
 from tests.fakes.events import ended
 from workers.overdue import ExpiredLease, QueuedRun
-from workers.sweeper import Patience, Sweeper
+from workers.sweeper import Patience, Sweeper, WaitingMessages
 
 
 @dataclass
@@ -152,3 +154,32 @@ def test_after_an_outage_of_the_database_leases_get_time_to_be_renewed(scene: Sc
     assert scene.overdue.requeued == []
     scene.sweeper().sweep()
     assert scene.overdue.requeued == ["alive"]
+
+
+def message(arguments: object) -> bytes:
+    """As kombu writes it."""
+    return orjson.dumps({"body": base64.b64encode(orjson.dumps([arguments, {}, {}])).decode(), "headers": {}})
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"body": 7}',
+        b'{"body": "no base64"}',
+        b'{"body": "e30="}',
+        message([]),
+        message({}),
+        message(7),
+    ],
+)
+def test_a_message_that_is_no_run_is_passed_over(foreign: bytes) -> None:
+    class Queue:
+        def lrange(self, name: str, start: int, stop: int) -> list[bytes]:
+            return [message(["first"]), foreign, message(["last"])]
+
+    assert WaitingMessages(Queue())("c") == {"first", "last"}  # type: ignore[arg-type]
