@@ -54,11 +54,14 @@ class WorkerPresence:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read back `encode`'s output; fields of a newer worker are ignored."""
+        """Read back `encode`'s output; fields of a newer worker are ignored. Raises ValueError for anything else."""
         values = orjson.loads(data)
-        checkpoint = _known(CheckpointInfo, values["checkpoint"])
-        checkpoint["end_token_ids"] = tuple(checkpoint["end_token_ids"])
-        return cls(**{**_known(cls, values), "checkpoint": CheckpointInfo(**checkpoint)})
+        try:
+            checkpoint = _known(CheckpointInfo, values["checkpoint"])
+            checkpoint["end_token_ids"] = tuple(checkpoint["end_token_ids"])
+            return cls(**{**_known(cls, values), "checkpoint": CheckpointInfo(**checkpoint)})
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise ValueError(f"this is no worker's presence: {exc!r}") from exc
 
 
 def _known(cls: type, values: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,15 @@ def is_alive(settings: WorkerSettings, host: str) -> bool:
     with translated():
         members: Any = client.zrange(WORKERS_KEY, 0, -1)
         found: Any = client.mget([worker_key(member.decode()) for member in members]) if members else []
-    return any(WorkerPresence.decode(data).host == host for data in found if data is not None)
+    return any(_host(data) == host for data in found if data is not None)
+
+
+def _host(data: bytes) -> str | None:
+    """The host of a worker; None for a record that cannot be read, such as one of another version."""
+    try:
+        return WorkerPresence.decode(data).host
+    except ValueError:
+        return None
 
 
 if __name__ == "__main__":

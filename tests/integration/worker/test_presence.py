@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from tokenizers import Tokenizer
 
 from models.names import PRESENCE_TTL_S, WORKERS_KEY, tokenizer_key, worker_key
 from tests.fakes.services import REPOSITORY, wait_until
 from tests.fakes.stack import GREEDY, Stack
-from tests.fakes.worker import Plan
+from tests.fakes.worker import Plan, scripted_as
 from tests.fakes.worker_side import StartWorker
+from workers.health import is_alive
+from workers.identity import new_presence
+from workers.settings import WorkerSettings
 
 
 def test_a_worker_says_what_it_serves_and_leaves_when_told(lite_stack: Stack, start_worker: StartWorker) -> None:
@@ -48,6 +52,20 @@ def test_the_health_check_knows_a_live_worker_from_none(lite_stack: Stack, start
     assert worker.wait(10) == 0
     after = check()
     assert (after.returncode, after.stderr) == (1, "no worker on this host has announced itself in the last seconds\n")
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"no json", b"[]", b"{}", b'{"checkpoint": 7}', b'{"host": "h", "checkpoint": {}}']
+)
+def test_another_workers_unreadable_record_makes_nobody_ill(lite_stack: Stack, record: bytes) -> None:
+    settings = WorkerSettings(redis_url=lite_stack.valkey.url)
+    mine = new_presence("z", scripted_as("c", Plan()).info, num_rows=1)
+    with lite_stack.valkey.client() as client:
+        client.zadd(WORKERS_KEY, {"a": 1, mine.worker_id: 2})
+        client.set(worker_key("a"), record)
+        assert not is_alive(settings, mine.host)
+        client.set(worker_key(mine.worker_id), mine.encode())
+        assert is_alive(settings, mine.host)
 
 
 def test_every_key_that_a_worker_leaves_has_a_time_to_live(lite_stack: Stack, start_worker: StartWorker) -> None:
