@@ -39,13 +39,13 @@ class Generation:
             logger.warning("run %s is left to a later attempt: %s", run_id, exc.message)
 
     def cancel(self, run_id: str) -> None:
-        """Follow a cancel hint, if the row confirms it."""
+        """Follow a cancel hint, if the row confirms it. Raises UnavailableError."""
         attempt = self._active.get(run_id)
-        if attempt is None:
-            self._parts.recovery.cancel_queued(run_id)
-            return
         try:
-            attempt.look_for_cancel()
+            if attempt is None:
+                self._parts.recovery.cancel_queued(run_id)
+            else:
+                attempt.look_for_cancel()
         except LeaseLostError:
             logger.info("run %s had ended or moved before its cancel arrived", run_id)
 
@@ -60,9 +60,9 @@ class Generation:
             attempt.hand_over()
 
     def _work_on(self, claim: Claim) -> None:
-        reason = self._reason_not_to_start(claim)
-        if reason is not None:
-            self._parts.recovery.end(claim, StopRecord(reason))
+        stop = self._reason_not_to_start(claim)
+        if stop is not None:
+            self._parts.recovery.end(claim, stop)
             return
         attempt = Attempt(self._parts, claim, self._record(claim))
         run_id = claim.lease.run_id
@@ -75,11 +75,13 @@ class Generation:
             if self._active.get(run_id) is attempt:
                 del self._active[run_id]
 
-    def _reason_not_to_start(self, claim: Claim) -> StopReason | None:
+    def _reason_not_to_start(self, claim: Claim) -> StopRecord | None:
         if claim.is_cancel_requested:
-            return StopReason.CANCELLED
+            return StopRecord(StopReason.CANCELLED)
+        if claim.damage is not None:
+            return StopRecord(StopReason.ERROR_INTERNAL, message=claim.damage)
         if claim.running_s >= self._parts.limits.time_limit_s:
-            return StopReason.TIME_LIMIT
+            return StopRecord(StopReason.TIME_LIMIT)
         return None
 
     def _record(self, claim: Claim) -> Record:

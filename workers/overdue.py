@@ -3,16 +3,21 @@
 Every change is one conditional UPDATE, so that several workers may look at the same time.
 """
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
-from sqlalchemy import func, select, update
+from sqlalchemy import Text, cast, func, select, update
 
 from models.db.base import database_now
+from models.db.ledger import DAMAGE
 from models.db.runs import Run
 from models.db.session import Database
-from models.events import Event, Status
+from models.events import Ended, Event, Status
+
+logger = logging.getLogger(__name__)
 
 LIMIT: Final = 200  # rows of one kind that are looked at in one turn
 
@@ -91,14 +96,36 @@ class Overdue:
             return list(session.scalars(statement))
 
     def unpublished_endings(self, age_s: float) -> list[Event]:
-        """The `ended` events of runs that ended more than `age_s` ago and whose readers were not told."""
+        """The `ended` events of runs that ended more than `age_s` ago and whose readers were not told.
+
+        An ending that cannot be read is passed over from then on: there is nothing to tell.
+        """
         with self._database.read() as session:
             rows = session.execute(
-                select(Run.milestones)
+                # As text: one damaged row must not keep the others' readers waiting.
+                select(Run.id, cast(Run.milestones, Text))
                 .where(
                     Run.ended_published.is_(False),
                     Run.ended_at < database_now(plus_s=-age_s),
                 )
                 .limit(LIMIT)
-            )
-            return [Event.decode(orjson.dumps(milestones[-1])) for (milestones,) in rows]
+            ).all()
+        endings = {run_id: _ending(milestones) for run_id, milestones in rows}
+        damaged = [run_id for run_id, ending in endings.items() if ending is None]
+        if damaged:
+            logger.error("the saved endings of these runs cannot be read: %s", ", ".join(damaged))
+            self._leave_alone(damaged)
+        return [ending for ending in endings.values() if ending is not None]
+
+    def _leave_alone(self, run_ids: Sequence[str]) -> None:
+        with self._database.write() as session:
+            session.execute(update(Run).where(Run.id.in_(run_ids)).values(ended_published=True))
+
+
+def _ending(milestones: str) -> Event | None:
+    """The last of a run's saved milestones; None where it cannot be read or is no ending."""
+    try:
+        event = Event.decode(orjson.dumps(orjson.loads(milestones)[-1]))
+    except DAMAGE:
+        return None
+    return event if isinstance(event.payload, Ended) else None

@@ -29,6 +29,7 @@ class Claim:
     ttft_ms: float | None
     milestones: tuple[Event, ...]
     tokens: tuple[Event, ...]
+    damage: str | None = None  # what is wrong with the saved history, whose whole part is in the two above
 
 
 @dataclass(frozen=True, slots=True)

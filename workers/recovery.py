@@ -31,6 +31,9 @@ class Recovery:
 
         Raises LeaseLostError, BrokerUnavailableError, DatabaseUnavailableError.
         """
+        if claim.damage is not None:
+            logger.error("run %s: %s", claim.lease.run_id, claim.damage)
+            self._store.mend(claim)
         record = Record.of_saved(claim)
         found = self._publisher.take_over(claim.lease.run_id, fence=fence, after_seq=record.next_seq - 1)
         record.add_all(found.events)

@@ -10,19 +10,20 @@ from datetime import timedelta
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import func, select, update
+from sqlalchemy import Text, cast, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ProgrammingError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 from sqlalchemy.sql.elements import ColumnElement
 
 from models.db.base import database_now
-from models.db.ledger import token_event, token_row
+from models.db.ledger import token_row
 from models.db.runs import Run, Token
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, LeaseLostError
 from models.events import Ended, Event, Prefilled, Started, Status, to_json
 from workers.record import Batch, Claim, Lease, Summary
+from workers.saved import read_history
 
 _TERMINAL: Final = [s.value for s in Status if s.is_terminal]
 
@@ -90,8 +91,12 @@ class Store:
             return self._read_claim(session, run_id, owner) if taken is not None else None
 
     def _read_claim(self, session: Session, run_id: str, owner: str) -> Claim:
-        run, now = session.execute(select(Run, database_now().label("now")).where(Run.id == run_id)).one()
+        # As text: a damaged column is the claim's to tell, not this query's.
+        columns = (Run, cast(Run.milestones, Text), database_now().label("now"))
+        query = select(*columns).options(defer(Run.milestones)).where(Run.id == run_id)
+        run, milestones, now = session.execute(query).one()
         tokens = session.scalars(select(Token).where(Token.run_id == run_id).order_by(Token.position))
+        saved = read_history(milestones, tokens)
         started_at = run.started_at or now
         return Claim(
             lease=Lease(run_id, run.attempt, owner),
@@ -102,8 +107,9 @@ class Store:
             queued_s=_seconds(started_at - run.created_at),
             running_s=_seconds(now - started_at),
             ttft_ms=run.ttft_ms,
-            milestones=tuple(Event.decode(orjson.dumps(values)) for values in run.milestones),
-            tokens=tuple(token_event(row) for row in tokens),
+            milestones=saved.milestones,
+            tokens=saved.tokens,
+            damage=saved.damage,
         )
 
     # Writes under a lease
@@ -132,6 +138,18 @@ class Store:
                     raise
                 return
             _insert_tokens(session, batch.tokens)
+
+    def mend(self, claim: Claim) -> None:
+        """Take what could not be read out of a damaged run, so that its ending follows on what is whole.
+
+        Raises LeaseLostError, DatabaseUnavailableError.
+        """
+        num_tokens = len(claim.tokens)
+        milestones = [orjson.loads(event.encode()) for event in claim.milestones]
+        is_beyond = or_(Token.position < 0, Token.position >= num_tokens)
+        with self._database.write() as session:
+            self._update(session, claim.lease, milestones=milestones, num_tokens=num_tokens)
+            session.execute(delete(Token).where(Token.run_id == claim.lease.run_id, is_beyond))
 
     def is_cancel_requested(self, lease: Lease) -> bool:
         """The truth about a cancel. Raises LeaseLostError when the run has another owner."""

@@ -1,12 +1,15 @@
 """A token event as a row and back, exactly: what is searched has columns, the rest is one compact blob."""
 
 import zlib
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from models.db.runs import Token
 from models.events import Candidate, Event, Others, TokenPicked
+
+DAMAGE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+"""What reading a row that was written whole, and is whole no longer, can raise."""
 
 
 def token_row(event: Event) -> dict[str, Any]:
