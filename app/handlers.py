@@ -14,22 +14,19 @@ import gradio as gr
 from app.history import RunFilter
 from app.merging import merged
 from app.parts import Parts
-from app.record import ExperimentDetail
 from app.render import notices
-from app.render.divergence import Arm, CompareView, arm_name
-from app.render.form import Form, changed_words, form_of, settings_of
-from app.render.history import history_table
+from app.render.arms import MAX_ARMS, arms_settings, compare_head, compare_view
+from app.render.divergence import CompareView, arm_name
+from app.render.form import Form, settings_of, split
+from app.render.history import history_rows, history_table
 from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
-from models.errors import DecodeLabError, LimitError, NotFoundError
+from models.errors import DecodeLabError, NotFoundError
 from models.events import StopReason, TokenPicked
-from models.sampling import Settings
 
 Update = tuple[Any, ...]
 SKIP: Final = gr.skip()
-BUDGET_FIELDS: Final[tuple[str, ...]] = ("seed", "max_tokens")
 EXAMPLE_PROMPT: Final = "The capital of France is"
-MAX_ARMS: Final = 4
 # Run, Stop while a submit is on its way: a part that is away may take seconds to say so.
 _WAITING: Final = (gr.update(interactive=False), SKIP)
 
@@ -67,8 +64,7 @@ class Handlers:
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
-        form, budget = _split(detail.settings)
-        head: Update = (detail.prompt, form, budget)
+        head: Update = (detail.prompt, *map(_whole, split(detail.settings)))
         async with aclosing(self._watch(RunView(run_id, detail.settings))) as updates:
             async for update in updates:
                 yield *head, *update
@@ -82,9 +78,12 @@ class Handlers:
             return notices.hint(exc)
         return inspector(token, vocab_size=await asyncio.to_thread(self._vocab_size, checkpoint))
 
-    def stop(self, run_id: str | None) -> str:
-        """Ask for the run's end: the alert. The page goes on following until the end is there."""
-        return self._stop_all([run_id] if run_id else [])
+    async def stop(self, run_id: str | None) -> AsyncGenerator[Update]:
+        """Ask for the run's end: alert, Stop button. The page goes on following until the end is there."""
+        yield SKIP, _stop_button(is_stopping=True)
+        error = await asyncio.to_thread(self._stop_all, [run_id] if run_id else [])
+        if error is not None:
+            yield notices.alert(error, run_id=run_id or ""), _stop_button()
 
     # Compare
 
@@ -94,14 +93,14 @@ class Handlers:
         """Submit and follow all arms: columns, outcome, inspectors, experiment id, alert, Run button, Stop button."""
         yield SKIP, SKIP, SKIP, SKIP, notices.alert(None), *_WAITING
         try:
-            settings = _arms_settings(arms, budget)
+            settings = arms_settings(arms, budget)
             experiment_id, run_ids = await asyncio.to_thread(
                 self._parts.submitter.submit_comparison, prompt or "", settings, checkpoint=checkpoint or None
             )
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, SKIP, notices.alert(exc), *_buttons(is_running=False)
             return
-        view = _compare_view(experiment_id, list(zip(run_ids, settings, strict=True)))
+        view = compare_view(experiment_id, list(zip(run_ids, settings, strict=True)))
         async with aclosing(self._watch_arms(view)) as updates:
             async for update in updates:
                 yield update
@@ -113,11 +112,12 @@ class Handlers:
             return
         try:
             detail = await asyncio.to_thread(self._parts.history.experiment, experiment_id)
-            view = _compare_view(experiment_id, [(arm.id, arm.settings) for arm in detail.arms])
+            view = compare_view(experiment_id, [(arm.id, arm.settings) for arm in detail.arms])
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
-        head = _compare_head(detail)
+        prompt, arms, budget = compare_head(detail)
+        head: Update = (prompt, _whole(arms), _whole(budget))
         async with aclosing(self._watch_arms(view)) as updates:
             async for update in updates:
                 yield *head, *update
@@ -139,41 +139,38 @@ class Handlers:
             panels.append(inspector(token, vocab_size=vocab_size, title=arm_name(i)))
         return f'<div class="dl-inspectors">{"".join(panels)}</div>'
 
-    def stop_experiment(self, experiment_id: str | None) -> str:
-        """Ask for the end of every arm: the alert."""
-        if not experiment_id:
-            return notices.alert(None)
-        try:
-            detail = self._parts.history.experiment(experiment_id)
-        except DecodeLabError as exc:
-            return notices.alert(exc)
-        return self._stop_all([arm.id for arm in detail.arms if not arm.status.is_terminal])
+    async def stop_experiment(self, experiment_id: str | None) -> AsyncGenerator[Update]:
+        """Ask for the end of every arm: alert, Stop button."""
+        yield SKIP, _stop_button(is_stopping=True)
+        error = await asyncio.to_thread(self._stop_arms, experiment_id or "")
+        if error is not None:
+            yield notices.alert(error), _stop_button()
 
     # History
 
     def open_history(self, text: str, checkpoint: str, stop_reason: str) -> Update:
-        """A link was opened: the three filters, then everything of `find_runs`."""
+        """A link was opened: the three filters, then everything of `find_runs`. An unknown stop reason is none."""
+        stop_reason = stop_reason if stop_reason in set(StopReason) else ""
         return text, checkpoint, stop_reason, *self.find_runs(text, checkpoint, stop_reason)
 
     def find_runs(self, text: str, checkpoint: str, stop_reason: str) -> Update:
         """The newest runs that match, in place of what is shown: everything of `more_runs`."""
-        return self.more_runs(text, checkpoint, stop_reason, "", "")
+        return self.more_runs(text, checkpoint, stop_reason, "")
 
-    def more_runs(self, text: str, checkpoint: str, stop_reason: str, before: str, shown: str) -> Update:
-        """One more page of runs: table, `before` of the next page, what is shown so far, More button, alert."""
+    def more_runs(self, text: str, checkpoint: str, stop_reason: str, before: str) -> Update:
+        """One more page of runs: the table's new rows, `before` of the next page, More button, alert."""
         filters = RunFilter(
             text=(text or "").strip(),
             checkpoint=checkpoint or None,
             stop_reason=StopReason(stop_reason) if stop_reason in set(StopReason) else None,
         )
-        is_filtered = filters != RunFilter()
         try:
             page = self._parts.history.page(filters, before=before or None, limit=50)
         except DecodeLabError as exc:
-            return SKIP, SKIP, SKIP, SKIP, notices.alert(exc)
-        table = history_table(page.rows, is_filtered=is_filtered) if page.rows or not shown else ""
-        more = gr.update(visible=page.next is not None)
-        return shown + table, page.next or "", shown + table, more, notices.alert(None)
+            return SKIP, SKIP, SKIP, notices.alert(exc)
+        html = history_rows(page.rows) if before else history_table(page.rows, is_filtered=filters != RunFilter())
+        table = gr.update(value={"html": html, "is_more": bool(before)})
+        return table, page.next or "", gr.update(visible=page.next is not None), notices.alert(None)
 
     # All pages
 
@@ -249,41 +246,34 @@ class Handlers:
         except DecodeLabError:
             return None
 
-    def _stop_all(self, run_ids: Sequence[str]) -> str:
+    def _stop_arms(self, experiment_id: str) -> DecodeLabError | None:
+        try:
+            detail = self._parts.history.experiment(experiment_id)
+        except DecodeLabError as exc:
+            return exc
+        return self._stop_all([arm.id for arm in detail.arms if not arm.status.is_terminal])
+
+    def _stop_all(self, run_ids: Sequence[str]) -> DecodeLabError | None:
+        """Cancel every run, those after one that cannot be cancelled too; the first error."""
+        first: DecodeLabError | None = None
         for run_id in run_ids:
             try:
                 self._parts.submitter.cancel(run_id)
             except DecodeLabError as exc:
-                return notices.alert(exc, run_id=run_id)
-        return notices.alert(None)
+                first = first or exc
+        return first
+
+
+def _stop_button(*, is_visible: bool = True, is_stopping: bool = False) -> Any:
+    """Stop. A pass that is under way is not broken off, so a stop may take as long as a long prompt's prefill."""
+    return gr.update(visible=is_visible, value="Stopping …" if is_stopping else "Stop", interactive=not is_stopping)
+
+
+def _whole(value: Form | list[Form]) -> Any:
+    """A form as an update. Bare, an empty one is mixed up with the skips after it, whose differences Gradio sends."""
+    return gr.update(value=value)
 
 
 def _buttons(*, is_running: bool) -> tuple[Any, Any]:
     """Run, Stop: one of the two is there."""
-    return gr.update(visible=not is_running, interactive=True), gr.update(visible=is_running)
-
-
-def _split(settings: Settings) -> tuple[Form, Form]:
-    """The form of the settings panel and that of the budget."""
-    form = form_of(settings)
-    budget = {field: form.pop(field) for field in BUDGET_FIELDS if field in form}
-    return form, budget
-
-
-def _arms_settings(arms: Sequence[Form], budget: Form) -> list[Settings]:
-    if not 2 <= len(arms or ()) <= MAX_ARMS:
-        raise LimitError(f"A comparison on this page has 2 to {MAX_ARMS} arms, not {len(arms or ())}.", field="arms")
-    return [settings_of({**arm, **(budget or {})}) for arm in arms]
-
-
-def _compare_view(experiment_id: str, runs: Sequence[tuple[str, Settings]]) -> CompareView:
-    arms = [
-        Arm(arm_name(i), changed_words(settings), RunView(run_id, settings))
-        for i, (run_id, settings) in enumerate(runs[:MAX_ARMS])
-    ]
-    return CompareView(experiment_id, arms)
-
-
-def _compare_head(detail: ExperimentDetail) -> Update:
-    forms = [_split(arm.settings) for arm in detail.arms[:MAX_ARMS]]
-    return detail.prompt, [form for form, _ in forms], forms[0][1] if forms else {}
+    return gr.update(visible=not is_running, interactive=True), _stop_button(is_visible=is_running)

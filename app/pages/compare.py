@@ -3,7 +3,7 @@
 import gradio as gr
 
 from app.handlers import EXAMPLE_PROMPT, Handlers
-from app.pages.controls import arms_component, budget_component, columns_component, plain, prompt_box
+from app.pages.controls import arms_component, budget_component, columns_component, plain, prompt_box, steps
 from app.pages.frame import SHORT, STREAM, frame, keep_status, query_js
 from app.pages.playground import connect_count
 
@@ -18,12 +18,13 @@ def compare(demo: gr.Blocks, handlers: Handlers) -> None:
             prompt, count = prompt_box(EXAMPLE_PROMPT)
             with gr.Row(elem_id="dl-runbar"):
                 run = gr.Button("Run all", variant="primary", elem_id="dl-run", min_width=90, scale=0)
-                stop = gr.Button("Stop all", variant="stop", visible=False, elem_id="dl-stop", min_width=90, scale=0)
+                stop = gr.Button("Stop", variant="stop", visible=False, elem_id="dl-stop", min_width=90, scale=0)
                 budget = budget_component()
         with gr.Column(elem_id="dl-right", scale=6, min_width=320):
             arms = arms_component(FIRST_ARMS)
     columns = columns_component()
     outcome = plain("", "dl-outcome")
+    steps()
     inspectors = plain("", "dl-inspectors")
     experiment_id = gr.Textbox(visible="hidden", elem_id="dl-experiment-id", label="experiment id")
     link = gr.Textbox(visible="hidden", label="link")
@@ -31,7 +32,7 @@ def compare(demo: gr.Blocks, handlers: Handlers) -> None:
     watched = [columns, outcome, inspectors, experiment_id, top.alert, run, stop]
     run.click(handlers.compare, [prompt, arms, budget, top.checkpoint], watched, **STREAM)
     demo.load(handlers.open_experiment, [link], [prompt, arms, budget, *watched], js=query_js("experiment"), **STREAM)
-    stop.click(handlers.stop_experiment, [experiment_id], [top.alert], **SHORT)
+    stop.click(handlers.stop_experiment, [experiment_id], [top.alert, stop], **SHORT)
     columns.select(handlers.inspect_arms, [top.checkpoint], [inspectors], trigger_mode="always_last", **SHORT)
     connect_count(demo, handlers, top, (prompt, count), budget)
     keep_status(demo, top, handlers)

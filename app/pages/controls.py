@@ -67,6 +67,27 @@ def columns_component() -> gr.HTML:
     return _strip(template, "columns.js", "dl-columns")
 
 
+def steps() -> gr.HTML:
+    """Buttons that do what the arrow keys do; they stay where they are while the inspector below changes."""
+    buttons = (
+        '<div class="dl-steps"><button type="button" class="dl-link" data-step="-1">&lt; previous token</button>'
+        '<button type="button" class="dl-link" data-step="1">next token &gt;</button>'
+        '<span class="dl-soft">arrow keys in the text</span></div>'
+    )
+    return plain(buttons, "dl-steps")
+
+
+def table_component() -> gr.HTML:
+    """The table of runs; its value is the rows to put in or to add."""
+    return gr.HTML(
+        {},
+        html_template=_fixed('<div class="dl-place"></div>'),
+        js_on_load=script("history.js"),
+        apply_default_css=False,
+        elem_id="dl-table",
+    )
+
+
 def plain(value: str, elem_id: str) -> gr.HTML:
     """A place for HTML that a render function has made and escaped."""
     return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=None)

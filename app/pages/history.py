@@ -3,7 +3,7 @@
 import gradio as gr
 
 from app.handlers import Handlers
-from app.pages.controls import plain
+from app.pages.controls import table_component
 from app.pages.frame import SHORT, frame, keep_status
 from app.render.ending import reason_words
 from models.events import StopReason
@@ -44,13 +44,14 @@ def history(demo: gr.Blocks, handlers: Handlers, checkpoints: tuple[str, ...]) -
             min_width=160,
             scale=2,
         )
-    table = plain("", "dl-table")
+    table = table_component()
     more = gr.Button("Older runs", visible=False, elem_id="dl-more", scale=0)
     before = gr.Textbox(visible="hidden", label="before")
-    shown = gr.State("")
+    # What an address asks for is text: a filter's own component would refuse a value that is not on its list.
+    asked = [gr.Textbox(visible="hidden", label=f"asked {name}") for name in ("text", "checkpoint", "stop")]
 
     filters = [text, checkpoint, stop]
-    outputs = [table, before, shown, more, top.alert]
+    outputs = [table, before, more, top.alert]
     gr.on(
         [text.change, checkpoint.input, stop.input],
         handlers.find_runs,
@@ -60,6 +61,6 @@ def history(demo: gr.Blocks, handlers: Handlers, checkpoints: tuple[str, ...]) -
         trigger_mode="always_last",
         **SHORT,
     )
-    more.click(handlers.more_runs, [*filters, before, shown], outputs, **SHORT)
-    demo.load(handlers.open_history, filters, [*filters, *outputs], js=_OPEN_JS, **SHORT)
+    more.click(handlers.more_runs, [*filters, before], outputs, **SHORT)
+    demo.load(handlers.open_history, asked, [*filters, *outputs], js=_OPEN_JS, **SHORT)
     keep_status(demo, top, handlers)

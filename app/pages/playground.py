@@ -3,7 +3,7 @@
 import gradio as gr
 
 from app.handlers import EXAMPLE_PROMPT, Handlers
-from app.pages.controls import budget_component, plain, prompt_box, settings_component, strip_component
+from app.pages.controls import budget_component, plain, prompt_box, settings_component, steps, strip_component
 from app.pages.frame import SHORT, STREAM, Frame, frame, keep_status, query_js
 from app.render.inspector import EMPTY
 
@@ -22,6 +22,7 @@ def playground(demo: gr.Blocks, handlers: Handlers) -> None:
             facts = plain("", "dl-facts")
         with gr.Column(elem_id="dl-right", scale=5, min_width=320):
             settings = settings_component()
+            steps()
             inspector = plain(EMPTY, "dl-inspector")
     run_id = gr.Textbox(visible="hidden", elem_id="dl-run-id", label="run id")
     link = gr.Textbox(visible="hidden", label="link")
@@ -29,7 +30,7 @@ def playground(demo: gr.Blocks, handlers: Handlers) -> None:
     watched = [strip, facts, inspector, run_id, top.alert, run, stop]
     run.click(handlers.run, [prompt, settings, budget, top.checkpoint], watched, **STREAM)
     demo.load(handlers.open_run, [link], [prompt, settings, budget, *watched], js=query_js("run"), **STREAM)
-    stop.click(handlers.stop, [run_id], [top.alert], **SHORT)
+    stop.click(handlers.stop, [run_id], [top.alert, stop], **SHORT)
     strip.select(handlers.inspect, [top.checkpoint], [inspector], trigger_mode="always_last", **SHORT)
     connect_count(demo, handlers, top, (prompt, count), settings)
     keep_status(demo, top, handlers)

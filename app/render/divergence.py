@@ -27,6 +27,7 @@ class CompareView:
 
     experiment_id: str
     arms: list[Arm] = field(default_factory=list)
+    num_left_out: int = 0  # arms of the comparison that the page has no column for
 
     def update_divergence(self) -> None:
         """Look at the tokens that came since the last call; a divergence that was found stays."""
@@ -45,7 +46,7 @@ class CompareView:
 
     def words(self) -> str:
         """The sentences about divergence and the table of figures as HTML."""
-        sentences = "".join(_sentence(self.arms[0], arm) for arm in self.arms[1:])
+        sentences = self._left_out() + "".join(_sentence(self.arms[0], arm) for arm in self.arms[1:])
         return f'<div class="dl-outcome">{sentences}{self._table()}</div>'
 
     def _position(self, index: int) -> int | None:
@@ -54,6 +55,13 @@ class CompareView:
             divergence = self.arms[index].divergence
             return divergence.position if divergence else None
         return min((a.divergence.position for a in self.arms[1:] if a.divergence), default=None)
+
+    def _left_out(self) -> str:
+        if not self.num_left_out:
+            return ""
+        shown, number = len(self.arms), len(self.arms) + self.num_left_out
+        words = f"This comparison has {number} arms; the first {shown} are shown here, all of them in the history."
+        return f'<p class="dl-divergence dl-soft">{words}</p>'
 
     def _table(self) -> str:
         rows = "".join(_figures_row(arm) for arm in self.arms)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.render.controls import CONTROLS, Control
+from app.render.controls import BUDGET, CONTROLS, Control
 from models.errors import SettingError
 from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings
 
@@ -26,6 +26,13 @@ def form_of(settings: Settings) -> Form:
     if settings.seed is not None:
         form["seed"] = str(settings.seed)
     return form
+
+
+def split(settings: Settings) -> tuple[Form, Form]:
+    """`form_of` in two parts: that of the settings panel, and that of the budget beside the Run button."""
+    form = form_of(settings)
+    budget = {control.field: form.pop(control.field) for control in BUDGET if control.field in form}
+    return form, budget
 
 
 def settings_of(form: Mapping[str, Any]) -> Settings:

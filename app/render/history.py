@@ -6,7 +6,7 @@ from typing import Any, Final
 from app.history import RunSummary
 from app.render.ending import reason_words
 from app.render.panel import ARM_NAMES
-from app.render.text import clipped, count, esc
+from app.render.text import clipped, count, esc, quoted, spelled
 
 _HEAD: Final = (
     "<thead><tr><th>time (UTC)</th><th>prompt</th><th>text</th><th>settings</th><th>stop</th>"
@@ -26,8 +26,13 @@ def history_table(rows: Sequence[RunSummary], *, is_filtered: bool = False) -> s
             '<a href="./compare">comparisons</a> appear here.'
         )
         return f'<p class="dl-hint">{hint}</p>'
-    body = "".join(_row(row) for row in rows)
+    body = history_rows(rows)
     return f'<div class="dl-scroll"><table class="dl-history">{_HEAD}<tbody>{body}</tbody></table></div>'
+
+
+def history_rows(rows: Sequence[RunSummary]) -> str:
+    """The lines alone, to go under those of an earlier call."""
+    return "".join(_row(row) for row in rows)
 
 
 def link_to(row: RunSummary) -> str:
@@ -43,7 +48,7 @@ def changed_words(changed: dict[str, Any]) -> str:
 
 def _row(row: RunSummary) -> str:
     link = link_to(row)
-    prompt = clipped(row.prompt_start, _NUM_PROMPT_CHARACTERS) or "(empty)"
+    prompt = _named(row.prompt_start)
     settings = esc(changed_words(row.changed)) or '<span class="dl-soft">neutral</span>'
     mean = "" if row.mean_logprob is None else f"{row.mean_logprob:.3f}"
     speed = "" if row.tokens_per_s is None else f"{row.tokens_per_s:.1f}"
@@ -57,6 +62,13 @@ def _row(row: RunSummary) -> str:
         f'<td class="dl-num">{count(row.num_tokens)}</td><td class="dl-num">{speed}</td>'
         f'<td class="dl-num">{mean}</td></tr>'
     )
+
+
+def _named(prompt: str) -> str:
+    """The start of the prompt as a name to click: one of white space alone in quotes."""
+    if not prompt:
+        return "(empty)"
+    return clipped(prompt, _NUM_PROMPT_CHARACTERS) if spelled(prompt).strip() else quoted(prompt)
 
 
 def _arm(row: RunSummary) -> str:

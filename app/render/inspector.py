@@ -7,6 +7,10 @@ from models.events import Candidate, TokenPicked
 
 EMPTY = '<p class="dl-hint">Click a token, or press an arrow key in the text, to see what else could have come.</p>'
 
+_DRAWN_HEAD = (
+    '<th class="dl-num" title="G(seed, position, token id): the same for every arm with this seed">noise</th>'
+    '<th class="dl-num" title="ln processed + noise; the token with the largest score is picked">score</th>'
+)
 _STAGE_WORDS = {
     "bias": "banned",
     "no_repeat_ngram": "no_repeat_ngram",
@@ -16,13 +20,15 @@ _STAGE_WORDS = {
 
 def inspector(token: TokenPicked, *, vocab_size: int | None = None, title: str = "") -> str:
     """The whole panel for one token. `title` names the arm where several panels stand side by side."""
-    rows = "".join(_row(c, token) for c in token.candidates)
+    is_drawn = _is_drawn(token)
+    rows = "".join(_row(c, token, is_drawn=is_drawn) for c in token.candidates)
+    drawn = _DRAWN_HEAD if is_drawn else ""
     return (
         f'<section class="dl-inspector" data-position="{token.position}" aria-label="Token {token.position}">'
         f"{_heading(token, title)}{_facts(token, vocab_size)}"
-        '<table class="dl-rivals"><thead><tr><th></th><th>candidate</th><th class="dl-num">raw</th><th></th>'
-        '<th class="dl-num">processed</th><th></th></tr></thead>'
-        f"<tbody>{rows}{_others(token)}</tbody></table></section>"
+        f'<table class="dl-rivals{" dl-drawn" if is_drawn else ""}"><thead><tr><th></th><th>candidate</th>'
+        f'<th class="dl-num">raw</th><th></th><th class="dl-num">processed</th><th></th>{drawn}</tr></thead>'
+        f"<tbody>{rows}{_others(token, is_drawn=is_drawn)}</tbody></table></section>"
     )
 
 
@@ -45,7 +51,18 @@ def _facts(token: TokenPicked, vocab_size: int | None) -> str:
     ]
     kept = [f"{esc(stage)} kept {count(n)}" + _removed(token, stage) for stage, n in token.kept.items()]
     state = _state(token)
-    return f'<p class="dl-facts">{" · ".join(facts + kept + state)}</p>'
+    return f'<p class="dl-facts">{" · ".join([*facts, *kept, *_pick(token), *state])}</p>'
+
+
+def _pick(token: TokenPicked) -> list[str]:
+    if not token.candidates:
+        return []  # the record does not tell
+    return ["picked for the largest score" if _is_drawn(token) else "nothing is drawn: the best is taken"]
+
+
+def _is_drawn(token: TokenPicked) -> bool:
+    """Whether noise took part in the pick, as far as the record tells."""
+    return any(c.noise is not None for c in token.candidates)
 
 
 def _removed(token: TokenPicked, stage: str) -> str:
@@ -65,7 +82,7 @@ def _state(token: TokenPicked) -> list[str]:
     return []
 
 
-def _row(candidate: Candidate, token: TokenPicked) -> str:
+def _row(candidate: Candidate, token: TokenPicked, *, is_drawn: bool) -> str:
     picked = candidate.token_id == token.token_id
     classes = " ".join(c for c in ("dl-picked" if picked else "", "dl-removed" if candidate.removed_by else "") if c)
     mark = '<span aria-label="picked">▸</span>' if picked else ""
@@ -74,8 +91,23 @@ def _row(candidate: Candidate, token: TokenPicked) -> str:
         f'<tr class="{classes}" data-token-id="{candidate.token_id}" title="{esc(_details(candidate))}">'
         f"<td>{mark}</td><td>{name}</td>"
         f'<td class="dl-num" data-raw="{_number(candidate.raw_logprob)}">{percent(candidate.raw_logprob)}</td>'
-        f"<td>{_bar(candidate.raw_logprob, 'raw')}</td>{_processed(candidate)}</tr>"
+        f"<td>{_bar(candidate.raw_logprob, 'raw')}</td>{_processed(candidate)}"
+        f"{_drawn(candidate) if is_drawn else ''}</tr>"
     )
+
+
+def _drawn(candidate: Candidate) -> str:
+    """Noise and score; a removed token has noise, and no score."""
+    noise = candidate.noise
+    score = None if noise is None or candidate.logprob is None else round(candidate.logprob + noise, 6)
+    return (
+        f'<td class="dl-num" data-noise="{_number(noise)}">{_signed(noise)}</td>'
+        f'<td class="dl-num dl-score" data-score="{_number(score)}">{_signed(score)}</td>'
+    )
+
+
+def _signed(nats: float | None) -> str:
+    return "–" if nats is None else f"{nats:+.2f}".replace("-", "−")
 
 
 def _processed(candidate: Candidate) -> str:
@@ -89,14 +121,15 @@ def _processed(candidate: Candidate) -> str:
     )
 
 
-def _others(token: TokenPicked) -> str:
+def _others(token: TokenPicked, *, is_drawn: bool) -> str:
     others = token.others
+    drawn = "<td></td><td></td>" if is_drawn else ""
     return (
         '<tr class="dl-others"><td></td><td>all others</td>'
         f'<td class="dl-num" data-raw-mass="{others.raw}">{percent_of(others.raw)}</td>'
         f"<td>{_bar_of(others.raw, 'raw')}</td>"
         f'<td class="dl-num" data-processed-mass="{others.processed}">{percent_of(others.processed)}</td>'
-        f"<td>{_bar_of(others.processed, 'processed')}</td></tr>"
+        f"<td>{_bar_of(others.processed, 'processed')}</td>{drawn}</tr>"
     )
 
 

@@ -4,7 +4,10 @@ const hover = element.querySelector('.dl-hover');
 let strips = [];
 let scale = null;
 let shown = '';
+let leader = null; // the strip that the person scrolls
+let chosen = null; // the strip whose token was chosen last
 new ScaleBar(bar, props.scales, (chosen) => { scale = chosen; strips.forEach((s) => s.colour(chosen)); });
+stepButtons(() => (strips.includes(chosen) ? chosen : strips[0]));
 followPointer(grid, () => strips, hover);
 
 function text(tag, className, words) {
@@ -12,6 +15,12 @@ function text(tag, className, words) {
   node.className = className;
   node.textContent = words;
   return node;
+}
+
+/* The columns show the same positions: the one that the person scrolls leads. */
+function scrollOthers(strip) {
+  const index = strip.topToken();
+  strips.forEach((other) => { if (other !== strip) other.scrollTo(strip.root.scrollTop > 0 ? index : 0); });
 }
 
 function build(value) {
@@ -28,10 +37,15 @@ function build(value) {
     column.append(head, area, text('p', 'dl-note', ''));
     grid.append(column);
     const strip = new TokenStrip(area, (index) => {
+      chosen = strip;
       strips.forEach((other) => other.highlight(index));
       trigger('select', { index, arm: i, experiment: shown });
     });
     if (scale) strip.colour(scale);
+    for (const kind of ['pointerenter', 'wheel', 'touchstart', 'focus']) {
+      area.addEventListener(kind, () => { leader = strip; }, { passive: true });
+    }
+    area.addEventListener('scroll', () => { if (leader === strip) scrollOthers(strip); }, { passive: true });
     return strip;
   });
 }

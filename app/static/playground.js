@@ -17,10 +17,7 @@ function show() {
   showLink('run', view.run);
 }
 
-element.addEventListener('decodelab-step', (event) => {
-  const to = strip.selected + event.detail;
-  if (to >= 0 && to < strip.tokens.length) strip.select(to);
-});
+stepButtons(() => strip);
 watch('value', show);
 show();
 reloadOnBack();

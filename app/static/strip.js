@@ -46,10 +46,10 @@ class TokenStrip {
     });
     root.addEventListener('keydown', (event) => {
       const last = this.tokens.length - 1;
-      const to = { ArrowRight: this.selected + 1, ArrowLeft: Math.max(this.selected, 1) - 1, Home: 0, End: last }[event.key];
+      const to = { ArrowRight: this.selected + 1, ArrowLeft: this.selected - 1, Home: 0, End: last }[event.key];
       if (to === undefined || last < 0) return;
       event.preventDefault();
-      this.select(Math.min(to, last));
+      this.select(Math.max(0, Math.min(to, last)));
     });
   }
 
@@ -73,7 +73,10 @@ class TokenStrip {
         if (line) fragment.append(this.spanFor(JSON.parse(line)));
       }
       this.drawn = lines.length;
+      const isAtEnd = this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight < 4;
       this.root.append(fragment);
+      if (isAtEnd && this.root.scrollHeight > this.root.clientHeight) this.root.scrollTop = this.root.scrollHeight;
+      document.querySelector('.dl-steps')?.classList.add('dl-on');
     }
     if (view.tail && view.tail !== this.tail) {
       this.tail = view.tail;
@@ -88,6 +91,9 @@ class TokenStrip {
     const [text, kind, extra] = [token[0], token[5] || 0, token[6] || ''];
     span.className = ['dl-t', 'dl-t dl-chip', 'dl-t dl-chip dl-part', 'dl-t dl-chip dl-withheld', 'dl-t'][kind];
     span.textContent = kind === 0 || kind === 4 ? text : extra;
+    if (kind === 0 && /^\s*\n\s*$/.test(text)) {
+      span.classList.add('dl-blank'); // nothing to see or to click otherwise; the mark is not part of the text
+    }
     if (kind === 4) {
       const rest = document.createElement('s');
       rest.textContent = extra;
@@ -109,10 +115,33 @@ class TokenStrip {
     this.onSelect(index);
   }
 
+  /* To the token before or after the chosen one; stays at either end. */
+  step(by) {
+    const to = this.selected + by;
+    if (to >= 0 && to < this.tokens.length) this.select(to);
+  }
+
   highlight(index) {
     this.span(this.selected)?.removeAttribute('aria-current');
     this.selected = index;
     this.span(index)?.setAttribute('aria-current', 'true');
+  }
+
+  /* The first token that is not wholly above the visible part. */
+  topToken() {
+    let [low, high] = [0, this.tokens.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const span = this.span(middle);
+      if (span.offsetTop + span.offsetHeight > this.root.scrollTop) high = middle; else low = middle + 1;
+    }
+    return low;
+  }
+
+  /* Puts a token's line at the top of the visible part. */
+  scrollTo(index) {
+    const span = this.span(Math.min(index, this.tokens.length - 1));
+    if (span) this.root.scrollTop = span.offsetTop;
   }
 
   markDivergence(index) {
@@ -170,6 +199,14 @@ class ScaleBar {
     });
     return list;
   }
+}
+
+/* The buttons beside the inspector, which is another component; `strip()` is the one that they move in. */
+function stepButtons(strip) {
+  document.addEventListener('click', (event) => {
+    const button = event.target.closest?.('[data-step]');
+    if (button && element.isConnected) strip()?.step(Number(button.dataset.step));
+  });
 }
 
 function followPointer(area, strips, hover) {

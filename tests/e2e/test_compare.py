@@ -73,7 +73,7 @@ def test_a_wrong_arm_is_refused_by_name(site: Site) -> None:
     page = site.open("/compare")
     page.fill("tr[data-field=temperature] td[data-arm='1'] input", "hot")
     page.click("#dl-run")
-    expect(page.locator("[role=alert]")).to_contain_text("temperature: 'hot' is not a number")
+    expect(page.locator("[role=alert]")).to_contain_text("Arm B: temperature: 'hot' is not a number")
 
 
 def test_four_fast_arms_keep_up_and_send_nothing_twice(site: Site, stack: FakeStack) -> None:
@@ -133,3 +133,78 @@ def test_history_filters_by_stop_reason(site: Site, stack: FakeStack) -> None:
     page = site.open("/history?stop=max_tokens")
     expect(page.locator("[data-run]")).to_have_count(1)
     assert "short" in page.inner_text("[data-run]")
+
+
+def test_columns_scroll_together_by_token(site: Site, stack: FakeStack) -> None:
+    stack.token_s, stack.queue_s, stack.text = 0, 0, " art is long" * 120
+    page = site.open("/compare", viewport={"width": 1000, "height": 500})
+    page.fill("#dl-c-max_tokens", "400")
+    page.click("#dl-run")
+    wait_for_all(page)
+    page.hover(".dl-column:nth-child(1) .dl-text")
+    page.mouse.wheel(0, -100_000)
+    page.wait_for_timeout(100)
+    page.mouse.wheel(0, 700)
+    tops = """areas => areas.map(area => {
+      const top = area.getBoundingClientRect().top;
+      const tokens = [...area.querySelectorAll('[data-i]')];
+      return Number(tokens.find(t => t.getBoundingClientRect().bottom > top + 4).dataset.i);
+    })"""
+    page.wait_for_function("document.querySelectorAll('.dl-column .dl-text')[1].scrollTop > 100")
+    page.wait_for_timeout(200)
+    first, second = page.eval_on_selector_all(".dl-column .dl-text", tops)
+    assert first > 20
+    assert abs(first - second) <= 8  # a line's worth: a column starts a line where its own words break
+
+
+def test_a_comparison_opened_by_link_can_be_run_again(site: Site, stack: FakeStack) -> None:
+    experiment_id, _ = stack.submit_comparison("again", [Settings(seed=5), Settings(seed=5, top_k=3)])
+    page = site.open(f"/compare?experiment={experiment_id}")
+    wait_for_all(page)
+    page.click("#dl-run")
+    page.wait_for_url(re.compile("experiment=experiment-(?!1$)"))
+    assert [run.settings for run in list(stack.runs.values())[2:]] == [Settings(seed=5), Settings(seed=5, top_k=3)]
+
+
+def test_arms_beyond_the_columns_are_counted(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    experiment_id, _ = stack.submit_comparison("six", [Settings(seed=5, top_k=k) for k in range(1, 7)])
+    page = site.open(f"/compare?experiment={experiment_id}")
+    wait_for_all(page)
+    assert page.locator(".dl-column").count() == 4
+    expect(page.locator("#dl-outcome")).to_contain_text("This comparison has 6 arms; the first 4 are shown here")
+
+
+def test_history_takes_any_address(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    stack.submit("hello", Settings(seed=1))
+    page = site.open("/history?stop=nonsense&checkpoint=none")
+    expect(page.locator("[data-run]")).to_have_count(1)
+
+
+def test_older_runs_send_the_new_rows_alone(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    for i in range(260):
+        stack.submit(f"prompt number {i}", Settings(seed=i))
+    page = site.open("/history")
+    expect(page.locator("[data-run]")).to_have_count(50)
+    sizes = []
+    received = count_bytes(page)
+    for number in (100, 150, 200, 250, 260):
+        before = sum(received)
+        page.click("#dl-more")
+        expect(page.locator("[data-run]")).to_have_count(number)
+        page.wait_for_timeout(100)
+        sizes.append(sum(received) - before)
+    assert sizes[3] < 1.2 * sizes[0]
+    assert page.locator("#dl-table table").count() == 1
+    expect(page.locator("#dl-more")).to_be_hidden()
+
+
+def test_a_line_of_the_history_opens_its_run_anywhere(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    stack.submit(" ", Settings(seed=1))
+    page = site.open("/history")
+    expect(page.locator("[data-run] .dl-start a q")).to_be_visible()
+    page.click("[data-run] td:nth-child(6)")
+    page.wait_for_url(re.compile("run=run-0001"))

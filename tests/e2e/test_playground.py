@@ -289,3 +289,71 @@ def test_a_link_opens_the_run_as_it_was(site: Site, stack: FakeStack) -> None:
     assert page.input_value("#dl-prompt textarea") == "by link"
     assert page.input_value("#dl-c-seed") == str(2**64 - 1)
     assert page.input_value("#dl-c-top_p") == "0.5"
+
+
+@pytest.mark.parametrize("changes", [{}, {"top_p": 0.5}])
+def test_a_run_opened_by_link_can_be_run_again(site: Site, stack: FakeStack, changes: dict[str, Any]) -> None:
+    stack.token_s, stack.queue_s = 0.03, 0.2
+    run_id = stack.submit("by link", Settings(seed=7, max_tokens=9, **changes))
+    page = site.open(f"/?run={run_id}")
+    wait_for_end(page)
+    page.click("#dl-run")
+    page.wait_for_url(re.compile(r"run=run-0002"))
+    again = stack.runs["run-0002"]
+    assert (again.prompt, again.settings) == ("by link", stack.runs[run_id].settings)
+    wait_for_end(page)
+    page.fill("#dl-c-max_tokens", "5")
+    page.click("#dl-run")
+    page.wait_for_url(re.compile(r"run=run-0003"))
+    assert stack.runs["run-0003"].settings.changed() == {**changes, "max_tokens": 5}
+
+
+def test_stop_says_that_it_is_stopping_before_the_first_token_too(site: Site, stack: FakeStack) -> None:
+    stack.queue_s = 30
+    stack.deaf_s = 1.0
+    page = site.open()
+    page.click("#dl-run")
+    run_in_address(page)
+    page.click("#dl-stop")
+    expect(page.locator("#dl-stop")).to_have_text("Stopping …", timeout=900)
+    expect(page.locator("#dl-stop")).to_be_disabled()
+    wait_for_end(page)
+    stack.queue_s = stack.deaf_s = 0
+    page.click("#dl-run")
+    expect(page.locator("#dl-stop")).to_have_text("Stop")
+    expect(page.locator("#dl-stop")).to_be_enabled()
+
+
+def test_a_stop_that_failed_can_be_tried_again(site: Site, stack: FakeStack) -> None:
+    stack.token_s, stack.failures["cancel"] = 0.2, broker_away()
+    page = site.open()
+    run(page)
+    page.click("#dl-stop")
+    expect(page.locator("[role=alert]")).to_contain_text("Redis does not answer")
+    expect(page.locator("#dl-stop")).to_have_text("Stop")
+    stack.failures.clear()
+    page.click("#dl-stop")
+    wait_for_end(page)
+
+
+def test_buttons_step_from_token_to_token(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    page = site.open()
+    assert not page.is_visible("#dl-steps button")
+    page.click("#dl-run")
+    wait_for_end(page)
+    for step, position in (("1", 0), ("1", 1), ("1", 2), ("-1", 1), ("-1", 0), ("-1", 0)):
+        page.click(f"[data-step='{step}']")
+        page.wait_for_selector(f"#dl-inspector [data-position='{position}']")
+        assert page.get_attribute("#dl-strip [aria-current]", "data-i") == str(position)
+
+
+def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> None:
+    stack.tail = [token(0, " a"), token(1, "\n\n"), token(2, "b")]
+    page = site.open()
+    page.click("#dl-run")
+    wait_for_end(page)
+    box = page.eval_on_selector("#dl-strip [data-i='1']", "t => t.getClientRects()[0].toJSON()")
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector("#dl-inspector [data-position='1']")
+    assert strip_text(page) == " a\n\nb"

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import itertools
 import math
+import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Sequence
@@ -185,6 +186,7 @@ class FakeStack:
         self.runs: dict[str, FakeRun] = {}
         self.experiments: dict[str, list[str]] = {}
         self.num_readers = 0
+        self.deaf_s = 0.0  # a cancelled run goes on for so long
         self.failures: dict[str, DecodeLabError] = {}
         self.tail: list[TokenPicked] | None = None  # tokens to tell instead of those of `text`
         self._ids = itertools.count(1)
@@ -227,7 +229,8 @@ class FakeStack:
         return experiment_id, self.experiments[experiment_id]
 
     def cancel(self, run_id: str) -> None:
-        self._run(run_id).cancel()
+        self._fail("cancel")
+        threading.Timer(self.deaf_s, self._run(run_id).cancel).start()
 
     # Follower
 

@@ -60,3 +60,28 @@ def test_a_part_of_a_character_shows_its_bytes() -> None:
 
 def test_rank_names_the_vocabulary() -> None:
     assert "rank 2 of 49,152" in inspector(small(rank=2), vocab_size=49_152)
+
+
+def test_noise_and_score_say_why_the_picked_one_won() -> None:
+    html = inspector(small())
+    assert re.findall(r'data-noise="([^"]*)"', html) == ["0.5", "-0.25", ""]
+    assert re.findall(r'data-score="([^"]*)"', html) == ["0.4", "", ""]
+    assert ">+0.50<" in html
+    assert ">+0.40<" in html
+    assert "picked for the largest score" in html
+
+
+def test_without_a_draw_there_is_no_noise_to_show() -> None:
+    greedy = (Candidate(7, " Paris", -0.257, -0.257, None, 0.0, None), Candidate(8, " a", -2.7, -2.7, None, 0.0, None))
+    html = inspector(small(candidates=greedy))
+    assert "data-noise" not in html
+    assert "<th" in html
+    assert "score" not in html
+    assert "nothing is drawn: the best is taken" in html
+
+
+def test_a_removed_candidate_keeps_its_raw_bar() -> None:
+    rows = inspector(small()).split("<tr")
+    removed = next(row for row in rows if "removed by top_p" in row)
+    assert "dl-bar-raw" in removed
+    assert "dl-bar-processed" not in removed

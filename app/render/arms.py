@@ -1,0 +1,42 @@
+"""The arms of a comparison as the page has them: their forms, their settings, the view of a saved one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from app.record import ExperimentDetail
+from app.render.divergence import Arm, CompareView, arm_name
+from app.render.form import Form, changed_words, settings_of, split
+from app.render.live import RunView
+from models.errors import LimitError, SettingError
+from models.sampling import Settings
+
+MAX_ARMS: Final = 4
+
+
+def arms_settings(arms: Sequence[Form], budget: Form | None) -> list[Settings]:
+    """The settings of every arm. Raises LimitError for too few or too many, SettingError naming arm and field."""
+    if not 2 <= len(arms or ()) <= MAX_ARMS:
+        raise LimitError(f"A comparison on this page has 2 to {MAX_ARMS} arms, not {len(arms or ())}.", field="arms")
+    return [_arm_settings(i, {**arm, **(budget or {})}) for i, arm in enumerate(arms)]
+
+
+def compare_view(experiment_id: str, runs: Sequence[tuple[str, Settings]]) -> CompareView:
+    """The view of the first arms before any event; it says how many there are beyond them."""
+    arms = [
+        Arm(arm_name(i), changed_words(settings), RunView(run_id, settings))
+        for i, (run_id, settings) in enumerate(runs[:MAX_ARMS])
+    ]
+    return CompareView(experiment_id, arms, num_left_out=max(0, len(runs) - MAX_ARMS))
+
+
+def compare_head(detail: ExperimentDetail) -> tuple[str, list[Form], Form]:
+    """A saved comparison's prompt, the forms of its arms, and the budget, which is that of the first."""
+    forms = [split(arm.settings) for arm in detail.arms[:MAX_ARMS]]
+    return detail.prompt, [form for form, _ in forms], forms[0][1] if forms else {}
+
+
+def _arm_settings(index: int, form: Mapping[str, Any]) -> Settings:
+    try:
+        return settings_of(form)
+    except SettingError as exc:
+        raise SettingError(f"Arm {arm_name(index)}: {exc.message}", field=exc.field) from exc
