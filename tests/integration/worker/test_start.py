@@ -1,5 +1,6 @@
 """`python -m workers` as an operator starts it: what is missing is told in one sentence, with its exit status."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.services import REPOSITORY, Valkey, free_port
+from workers.connections import check_stack
+from workers.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -66,3 +69,25 @@ def test_a_password_is_not_told(start: Starter) -> None:
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 69
     assert "sesame" not in output + errors
+
+
+def test_a_worker_beside_a_running_stack_is_told_where_that_has_its_redis(
+    start: Starter, tmp_path: Path, valkey: Valkey
+) -> None:
+    """Another stack's Redis may well answer at the default address: joining it would be worse than not to start."""
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stack.json").write_text(json.dumps({"pid": os.getpid(), "redis_url": url}))
+    start.settings.pop("REDIS_URL")
+    _, errors = (process := start()).communicate(timeout=60)
+    last = errors.strip().splitlines()[-1]
+    assert process.returncode == 78
+    assert "`decodelab worker`" in last
+    assert f"DECODELAB_REDIS_URL={url}" in last
+
+
+@pytest.mark.parametrize("left", ["{}", "no json", '{"pid": 0, "redis_url": "redis://127.0.0.1:1/0"}'])
+def test_what_a_stack_has_left_behind_keeps_no_worker_from_starting(tmp_path: Path, left: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stack.json").write_text(left)
+    check_stack(WorkerSettings(data=tmp_path))
