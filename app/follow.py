@@ -16,10 +16,11 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from app.broker import BLOCK_MS, connect_for_reading
+from app.ids import check_id, not_found
 from app.record import saved_events
 from models.db.runs import Run
 from models.db.session import Database
-from models.errors import DatabaseUnavailableError, DecodeLabError, NotFoundError
+from models.errors import DatabaseUnavailableError, DecodeLabError
 from models.events import Ended, Event, Status
 from models.names import stream_key
 
@@ -102,9 +103,9 @@ def read_saved(database: Database, run_id: str, from_seq: int) -> Saved:
     """A bounded part of the saved events. Raises NotFoundError, DatabaseUnavailableError."""
     with database.read() as session:
         # The row before its tokens: a row that says the run is over has all of them.
-        run = session.get(Run, run_id)
+        run = session.get(Run, check_id(run_id, of="run"))
         if run is None:
-            raise NotFoundError(f"There is no run {run_id}.", field="id")
+            raise not_found(run_id, of="run")
         events = saved_events(session, run, from_seq=from_seq, limit=_SAVED_COUNT)
         last_seq = max((values["seq"] for values in run.milestones), default=None)
         return Saved(events, is_over=Status(run.status).is_terminal, last_seq=last_seq)

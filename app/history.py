@@ -8,12 +8,13 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Text, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import InstrumentedAttribute, defer
 
+from app.ids import check_id, not_found
 from app.record import ExperimentDetail, RunDetail, detail, saved_events, saved_settings
 from models.db.base import escape_text, unescape_text
 from models.db.experiments import Experiment
 from models.db.runs import Run
 from models.db.session import Database
-from models.errors import NotFoundError, RefusedError
+from models.errors import RefusedError
 from models.events import Status, StopReason
 
 __all__ = ["ExperimentDetail", "History", "RunDetail", "RunFilter", "RunPage", "RunSummary"]
@@ -77,7 +78,10 @@ class History:
         self._database = database
 
     def page(self, filters: RunFilter, *, before: str | None = None, limit: int = 50) -> RunPage:
-        """Up to `limit` runs older than the run `before`, newest first; no full texts are loaded."""
+        """Up to `limit` runs older than the run `before`, newest first; no full texts are loaded.
+
+        Raises NotFoundError where `before` is no id.
+        """
         limit = max(1, min(limit, MAX_PAGE))
         query = (
             select(Run, _head(Run.prompt).label("prompt_head"), _head(Run.text).label("text_head"))
@@ -87,7 +91,7 @@ class History:
             .limit(limit + 1)
         )
         if before is not None:
-            query = query.where(Run.id < before)
+            query = query.where(Run.id < check_id(before, of="run"))
         with self._database.read() as session:
             found = [_summary(*row) for row in session.execute(query)]
         rows = found[:limit]
@@ -96,18 +100,18 @@ class History:
     def run(self, run_id: str) -> RunDetail:
         """One run whole. Raises NotFoundError."""
         with self._database.read() as session:
-            run = session.get(Run, run_id)
+            run = session.get(Run, check_id(run_id, of="run"))
             if run is None:
-                raise NotFoundError(f"There is no run {run_id}.", field="id")
+                raise not_found(run_id, of="run")
             return detail(run, saved_events(session, run))
 
     def experiment(self, experiment_id: str) -> ExperimentDetail:
         """One comparison with its arms whole. Raises NotFoundError."""
         order = (Run.arm_index, Run.sample_index, Run.id)
         with self._database.read() as session:
-            experiment = session.get(Experiment, experiment_id)
+            experiment = session.get(Experiment, check_id(experiment_id, of="comparison"))
             if experiment is None:
-                raise NotFoundError(f"There is no comparison {experiment_id}.", field="id")
+                raise not_found(experiment_id, of="comparison")
             runs = session.scalars(select(Run).where(Run.experiment_id == experiment_id).order_by(*order)).all()
             return ExperimentDetail(
                 id=experiment.id,
@@ -135,9 +139,9 @@ class History:
     def delete(self, run_id: str) -> None:
         """Delete an ended run with its tokens. Raises NotFoundError, and RefusedError for a run that is active."""
         with self._database.write() as session:
-            status = session.scalar(select(Run.status).where(Run.id == run_id))
+            status = session.scalar(select(Run.status).where(Run.id == check_id(run_id, of="run")))
             if status is None:
-                raise NotFoundError(f"There is no run {run_id}.", field="id")
+                raise not_found(run_id, of="run")
             if not Status(status).is_terminal:
                 raise RefusedError(f"Run {run_id} is {status}; stop it first, then delete it.", field="id")
             session.execute(delete(Run).where(Run.id == run_id))

@@ -83,11 +83,6 @@ class Serving:
         tokenizer = self.tokenizer(self.info(name), parse_special=parse_special)
         return None if tokenizer is None else num_prompt_tokens(tokenizer, prompt)
 
-    def ping(self) -> None:
-        """Raise BrokerUnavailableError unless the broker answers."""
-        with translated(self._url):
-            self._redis.ping()
-
     def close(self) -> None:
         self._redis.close()
 
@@ -116,6 +111,6 @@ def no_worker_text(name: str | None) -> str:
 def _decode(data: bytes) -> WorkerPresence | None:
     try:
         return WorkerPresence.decode(data)
-    except (ValueError, KeyError, TypeError) as exc:
+    except ValueError as exc:
         logger.warning("a worker's presence cannot be read: %s", exc)
         return None

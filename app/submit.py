@@ -21,13 +21,14 @@ from sqlalchemy import func, select, update
 from app.admission import check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
 from app.cancel import end_unclaimed
+from app.ids import check_id, not_found
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
 from models.db.base import database_now
 from models.db.experiments import Experiment
 from models.db.runs import Run
 from models.db.session import Database
-from models.errors import LimitError, NotFoundError, NoWorkerError, UnknownCheckpointError
+from models.errors import DatabaseUnavailableError, LimitError, NoWorkerError, UnknownCheckpointError
 from models.events import Status
 from models.names import CANCEL_CHANNEL, GENERATE_TASK, queue_for
 from models.presence import CheckpointInfo
@@ -105,9 +106,9 @@ class Submitter:
         Raises NotFoundError, DatabaseUnavailableError.
         """
         with self._database.write() as session:
-            status = session.scalar(select(Run.status).where(Run.id == run_id))
+            status = session.scalar(select(Run.status).where(Run.id == check_id(run_id, of="run")))
             if status is None:
-                raise NotFoundError(f"There is no run {run_id}.", field="id")
+                raise not_found(run_id, of="run")
             if Status(status).is_terminal or end_unclaimed(session, run_id):
                 return
             active = (Status.QUEUED.value, Status.RUNNING.value)
@@ -184,10 +185,13 @@ class Submitter:
         )
 
     def _mark_unsent(self, run_ids: Sequence[str]) -> None:
-        with self._database.write() as session:
-            session.execute(
-                update(Run).where(Run.id.in_(run_ids), Run.status == Status.QUEUED.value).values(enqueued_at=None)
-            )
+        waiting = (Run.id.in_(run_ids), Run.status == Status.QUEUED.value)
+        try:
+            with self._database.write() as session:
+                session.execute(update(Run).where(*waiting).values(enqueued_at=None))
+        except DatabaseUnavailableError as exc:
+            # The runs are saved all the same, and the sweeper looks for their messages whatever the column says.
+            logger.warning("%d runs are saved, but not marked as unsent: %s", len(run_ids), exc.message)
 
 
 def with_seed(settings: Settings) -> Settings:

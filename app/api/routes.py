@@ -25,10 +25,15 @@ def build_router(database: Database, serving: Serving) -> APIRouter:
     @router.get("/ready")
     def ready(response: Response) -> dict[str, Any]:
         """Whether runs can be taken and shown; 503 with the reason of each part that is away."""
-        parts = {"database": _problem(database.check), "redis": _problem(serving.ping)}
+        num_workers: int | None = None
+
+        def count_workers() -> None:
+            nonlocal num_workers
+            num_workers = len(serving.workers())
+
+        parts = {"database": _problem(database.check), "redis": _problem(count_workers)}
         is_ready = not any(parts.values())
         response.status_code = 200 if is_ready else 503
-        num_workers = len(serving.workers()) if parts["redis"] is None else None
         return {"ready": is_ready, "problems": {k: v for k, v in parts.items() if v}, "num_workers": num_workers}
 
     @router.get("/api/runs/{run_id}", response_model=None)

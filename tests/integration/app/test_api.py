@@ -41,6 +41,14 @@ def test_ready_says_what_is_away(client: TestClient, worker: Worker, valkey: Val
     assert list(answer.json()["problems"]) == ["redis"]
 
 
+def test_ready_asks_redis_for_what_it_says_of_it(client: TestClient, valkey: Valkey) -> None:
+    """A server that answers a ping and refuses the rest, as one does that loads its data or lacks a permission."""
+    with valkey.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "-zrange")
+    answer = client.get("/ready")
+    assert (answer.status_code, list(answer.json()["problems"])) == (503, ["redis"])
+
+
 def test_one_run_is_the_commands_json(
     client: TestClient, submitter: Submitter, worker: Worker, history: History
 ) -> None:
@@ -52,8 +60,11 @@ def test_one_run_is_the_commands_json(
     assert answer.json() == run_json(history.run(run_id))
 
 
-def test_what_is_not_there_is_404(client: TestClient) -> None:
-    answer = client.get("/api/runs/no-such-run")
+@pytest.mark.parametrize(
+    "run_id", ["no-such-run", "%00", "0199b0c8-0000-7000-8000-000000000000", "%F0%9F%98%80", "1", "a" * 5000]
+)
+def test_what_is_not_there_is_404(client: TestClient, run_id: str) -> None:
+    answer = client.get(f"/api/runs/{run_id}")
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
 
@@ -63,6 +74,6 @@ def test_a_database_that_is_away_is_503(valkey: Valkey) -> None:
     app = FastAPI()
     app.include_router(build_router(away, Serving(valkey.url)))
     with TestClient(app) as client:
-        assert client.get("/api/runs/any").status_code == 503
+        assert client.get("/api/runs/0199b0c8-0000-7000-8000-000000000000").status_code == 503
         assert list(client.get("/ready").json()["problems"]) == ["database"]
     away.close()

@@ -230,5 +230,5 @@ def test_a_damaged_record_is_an_error_and_no_endless_wait(
 def test_database_away_at_the_beginning(valkey: Valkey) -> None:
     away = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailableError):
-        asyncio.run(read(Follower(away, valkey.url), "any"))
+        asyncio.run(read(Follower(away, valkey.url), "0199b0c8-0000-7000-8000-000000000000"))
     away.close()

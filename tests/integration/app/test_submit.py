@@ -190,6 +190,22 @@ def test_redis_lost_after_the_commit_leaves_the_run_for_the_sweeper(
     assert worker.queued_ids() == [again]
 
 
+def test_what_was_saved_is_answered_with_its_id_even_when_everything_is_lost_after_it(
+    submitter: Submitter, worker: Worker, valkey: Valkey, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.appear()
+    save = submitter._save
+
+    def save_then_lose_both(*args: object) -> None:
+        save(*args)
+        valkey.kill()
+        monkeypatch.setattr(submitter, "_database", Database("postgresql+psycopg://nobody@127.0.0.1:1/none"))
+
+    monkeypatch.setattr(submitter, "_save", save_then_lose_both)
+    run_id = submitter.submit("x", NEUTRAL)
+    assert history.run(run_id).status is Status.QUEUED
+
+
 def test_queue_limit_is_named(database: Database, worker: Worker, app_settings: AppSettings, serving: Serving) -> None:
     worker.appear()
     small = app_settings.model_copy(update={"max_queued": 2})
