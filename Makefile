@@ -3,11 +3,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 # An index with another build of torch (CUDA, or CPU only). README.md says when to set it.
 TORCH_INDEX ?=
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+STAMP := $(VENV)/.installed$(subst /,_,$(subst :,,$(TORCH_INDEX)))
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -21,8 +20,10 @@ $(STAMP): pyproject.toml constraints.txt
 	  f"Decode Lab needs Python 3.11, this is {v[0]}.{v[1]}; install it or run: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (once, about two minutes) ..."
+	@if [ -n "$(TORCH_INDEX)" ]; then \
+	  $(PIP_INSTALL) --force-reinstall --no-deps --index-url $(TORCH_INDEX) torch; fi
 	@$(PIP_INSTALL) -e '.[web,worker,embedded,dev]'
-	@touch $(STAMP)
+	@rm -f $(VENV)/.installed* && touch $(STAMP)
 
 setup: $(STAMP) ## Create .venv and fetch the default checkpoint
 	@$(BIN)/python -m workers.prepare
@@ -43,10 +44,10 @@ lint: $(STAMP) ## Style, types, import rules, migrations
 
 check: lint test ## Everything that must hold before a commit lands
 
-bench: setup ## Measure the claims of the README
+bench: setup ## Measure what the stack adds to the network
 	$(BIN)/python -m benchmarks
 
-screenshots: setup ## Make the pictures of the documentation
+screenshots: $(STAMP) ## Make the pictures of the documentation, while `make up` runs
 	$(BIN)/python docs/screenshots/make.py
 
 clean: ## Remove what set-up made, except the data folder

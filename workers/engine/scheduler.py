@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-CHUNK_POSITIONS: Final = 256
+CHUNK_POSITIONS: Final = 512
 """Most positions of one prefill pass. A longer prompt takes several steps, so that the streams beside it go on, a
 cancel is obeyed and every step ends in bounded time."""
 
