@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, TypeVar
 
+from models.db.runs import PRODUCTIVE_TOKENS
 from models.errors import (
     CheckpointError,
     DatabaseUnavailableError,
@@ -28,6 +29,7 @@ from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, St
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
 from workers.parts import Parts
+from workers.probation import Turn
 from workers.record import Claim, Record
 
 logger = logging.getLogger(__name__)
@@ -45,8 +47,10 @@ class _Signal(Enum):
 class Attempt:
     """`run` works in the caller's thread until the run has ended or is no longer this worker's."""
 
-    def __init__(self, parts: Parts, claim: Claim, record: Record) -> None:
+    def __init__(self, parts: Parts, claim: Claim, record: Record, turn: Turn) -> None:
         self._parts = parts
+        self._turn = turn
+        self._num_known_tokens = len(record.token_ids)
         self._claim = claim
         self._lease = claim.lease
         self._record = record
@@ -170,8 +174,14 @@ class Attempt:
 
     def _is_flush_due(self) -> bool:
         limits = self._parts.limits
+        if self._turn.is_held and self._has_come_on:
+            return True  # others wait for that
         is_old = time.monotonic() - self._flushed_at >= limits.flush_every_s
         return is_old or self._record.num_unsaved >= limits.flush_tokens
+
+    @property
+    def _has_come_on(self) -> bool:
+        return len(self._record.token_ids) >= self._num_known_tokens + PRODUCTIVE_TOKENS
 
     def _flush(self) -> None:
         """Save what is new, and learn from the row whether the run is still ours and wanted."""
@@ -179,6 +189,8 @@ class Attempt:
             batch = self._record.unsaved()
             is_cancelled = self._patiently(lambda: self._parts.store.save(self._lease, batch))
             self._record.mark_saved()
+            if self._has_come_on:
+                self._turn.end()
         else:
             is_cancelled = self._patiently(lambda: self._parts.store.is_cancel_requested(self._lease))
         if is_cancelled:

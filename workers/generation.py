@@ -9,6 +9,7 @@ from models.errors import BrokerUnavailableError, LeaseLostError, UnavailableErr
 from models.events import StopReason, StopRecord
 from workers.attempt import Attempt
 from workers.parts import Parts
+from workers.probation import Probation, Turn
 from workers.record import Claim, Record
 
 logger = logging.getLogger(__name__)
@@ -23,16 +24,18 @@ class Generation:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._active: dict[str, Attempt] = {}
+        self._probation = Probation()
         self._is_draining = threading.Event()
         self._is_handing_over = threading.Event()
 
     def run(self, run_id: str) -> None:
         """Claim the run and work on it to its end. Returns at once when there is nothing to claim."""
         try:
-            claim = None if self._is_draining.is_set() else self._parts.store.claim(run_id)
-            if claim is not None:
-                with self._parts.leases.hold(claim.lease):
-                    self._work_on(claim)
+            with self._probation.turn(is_suspect=self._parts.store.is_suspect(run_id)) as turn:
+                claim = None if self._is_draining.is_set() else self._parts.store.claim(run_id)
+                if claim is not None:
+                    with self._parts.leases.hold(claim.lease):
+                        self._work_on(claim, turn)
         except LeaseLostError as exc:
             logger.warning("%s", exc.message)
         except UnavailableError as exc:
@@ -59,12 +62,12 @@ class Generation:
         for attempt in list(self._active.values()):
             attempt.hand_over()
 
-    def _work_on(self, claim: Claim) -> None:
+    def _work_on(self, claim: Claim, turn: Turn) -> None:
         stop = self._reason_not_to_start(claim)
         if stop is not None:
             self._parts.recovery.end(claim, stop)
             return
-        attempt = Attempt(self._parts, claim, self._record(claim))
+        attempt = Attempt(self._parts, claim, self._record(claim), turn)
         run_id = claim.lease.run_id
         self._active[run_id] = attempt
         try:

@@ -13,7 +13,7 @@ from sqlalchemy import Text, cast, func, select, update
 
 from models.db.base import database_now
 from models.db.ledger import DAMAGE
-from models.db.runs import Run
+from models.db.runs import Run, productive_attempt
 from models.db.session import Database
 from models.events import Ended, Event, Status
 
@@ -30,6 +30,7 @@ class ExpiredLease:
     checkpoint: str
     attempt: int
     is_cancel_requested: bool
+    productive_attempt: int  # the last one that brought the run on; 0 where none did
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Overdue:
     def expired_leases(self) -> list[ExpiredLease]:
         with self._database.read() as session:
             rows = session.execute(
-                select(Run.id, Run.checkpoint, Run.attempt, Run.cancel_requested)
+                select(Run.id, Run.checkpoint, Run.attempt, Run.cancel_requested, productive_attempt())
                 .where(Run.status == Status.RUNNING, Run.lease_until < database_now())
                 .order_by(Run.id)
                 .limit(LIMIT)

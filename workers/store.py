@@ -18,7 +18,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from models.db.base import database_now
 from models.db.ledger import token_row
-from models.db.runs import Run, Token
+from models.db.runs import Run, Token, productive_attempt
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, LeaseLostError
 from models.events import Ended, Event, Prefilled, Started, Status, to_json
@@ -54,6 +54,12 @@ class Store:
         self._facts = facts
 
     # Claims
+
+    def is_suspect(self, run_id: str) -> bool:
+        """Whether the run's last attempt did not bring it on, as far as the database knows."""
+        with self._database.read() as session:
+            last = select(Run.attempt > productive_attempt()).where(Run.id == run_id)
+            return bool(session.scalar(last))
 
     def claim(self, run_id: str) -> Claim | None:
         """Take a queued run as its next attempt. None when there is nothing to take: a duplicate message."""

@@ -24,7 +24,11 @@ logger = logging.getLogger(__name__)
 
 TOLD_AFTER_S: Final = 2  # the worker that ended a run has this long to tell its readers itself
 _T = TypeVar("_T")
-_LOST: Final = "The worker was lost {attempts} times while it worked on this run; the text so far is kept."
+FRUITLESS_ATTEMPTS: Final = 2  # in a row, before a run is given up
+MOST_ATTEMPTS: Final = 10  # of a run that is brought on each time
+_LOST: Final = (
+    "This run was given up after {attempts} attempts, the last of which died with its worker; the text so far is kept."
+)
 
 
 class _Overdue(Protocol):
@@ -74,7 +78,7 @@ def _run_id(message: bytes) -> str | None:
 class Patience:
     """How long things may take before they count as lost."""
 
-    max_attempts: int
+    max_attempts: int  # of a run that its last two did not bring on
     requeue_after_s: float
     lease_rest_s: float
 
@@ -130,12 +134,18 @@ class Sweeper:
     def _recover(self, expired: ExpiredLease) -> None:
         if expired.is_cancel_requested:
             self._recovery.end_expired(expired.run_id, StopRecord(StopReason.CANCELLED))
-        elif expired.attempt >= self._patience.max_attempts:
+        elif self._is_hopeless(expired):
             message = _LOST.format(attempts=expired.attempt)
             self._recovery.end_expired(expired.run_id, StopRecord(StopReason.WORKER_LOST, message=message))
         elif self._overdue.requeue(expired):
             logger.warning("run %s goes back to the queue: attempt %d was lost", expired.run_id, expired.attempt)
             self._enqueue(expired.run_id, expired.checkpoint)
+
+    def _is_hopeless(self, expired: ExpiredLease) -> bool:
+        """A run that comes on is not the one that kills its workers, however often it dies with them."""
+        num_fruitless = expired.attempt - expired.productive_attempt
+        is_stuck = expired.attempt >= self._patience.max_attempts and num_fruitless >= FRUITLESS_ATTEMPTS
+        return is_stuck or expired.attempt >= MOST_ATTEMPTS
 
     def _tell(self, event: Event) -> None:
         # The writer itself closed the stream one above its attempt; only that fence passes a second time.

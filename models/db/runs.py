@@ -1,14 +1,19 @@
 """Tables of runs and their tokens. The row owns the run; streams and messages only carry its news."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, LargeBinary, String
+from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, LargeBinary, String, func, select
 from sqlalchemy import text as sql_text
 from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.sql.elements import ColumnElement
 
 from models.db.base import Base, LosslessText
 from models.db.experiments import Experiment
+
+PRODUCTIVE_TOKENS: Final = 4
+"""So many tokens of an attempt bring a run on. Fewer need not: what a worker had picked and not yet told when it died
+is picked again by the next attempt, and a run that always dies at the same place would seem to move."""
 
 
 class Run(Base):
@@ -106,3 +111,16 @@ class Token(Base):
     entropy: Mapped[float] = mapped_column(Float(53))
     elapsed_ms: Mapped[float] = mapped_column(Float(53))
     ledger: Mapped[bytes] = mapped_column(LargeBinary)  # models.db.ledger: the rest of the event, compact
+
+
+def productive_attempt() -> ColumnElement[int]:
+    """For a query over `Run`: the last attempt that brought the run on by PRODUCTIVE_TOKENS, 0 where none did."""
+    brought_on = (
+        select(Token.attempt)
+        .where(Token.run_id == Run.id)
+        .group_by(Token.attempt)
+        .having(func.count() >= PRODUCTIVE_TOKENS)
+        .order_by(Token.attempt.desc())
+        .limit(1)
+    )
+    return func.coalesce(brought_on.correlate(Run).scalar_subquery(), 0)

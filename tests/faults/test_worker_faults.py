@@ -94,6 +94,29 @@ def test_a_run_that_kills_its_worker_is_tried_three_times_and_ends(
         lite_stack.check(run_id)
 
 
+@pytest.mark.parametrize("step", [0, 5])
+def test_the_neighbours_of_a_run_that_kills_its_worker_all_end_well(
+    lite_stack: Stack, start_worker: StartWorker, step: int
+) -> None:
+    """All four die together each time; `step` 0: the worker is dead before the neighbours have a single token."""
+    plan = Plan(step_s=0.002, faults={"K": {step: "kill"}})
+    poison = lite_stack.submit("K", HUNDRED)
+    neighbours = [lite_stack.submit("Q", GREEDY.with_changes(max_tokens=600)) for _ in range(3)]
+    worker = start_worker(lite_stack, plan, rows=4)
+    give_up_at = time.monotonic() + 60
+    while lite_stack.row(poison).stop_reason is None and time.monotonic() < give_up_at:
+        if worker.has_left:
+            worker = start_worker(lite_stack, plan, rows=4)
+        time.sleep(0.05)
+    run = lite_stack.wait_ended(poison)
+    assert (run.stop_reason, run.attempt) == ("worker_lost", 3)
+    assert "after 3 attempts" in str(run.stop)
+    for run_id in neighbours:
+        ended = lite_stack.wait_ended(run_id)
+        assert (ended.stop_reason, ended.num_tokens) == ("max_tokens", 600)
+        lite_stack.check(run_id)
+
+
 def test_a_worker_that_is_told_to_leave_finishes_short_runs_and_hands_over_long_ones(
     stack: Stack, start_worker: StartWorker
 ) -> None:

@@ -51,6 +51,7 @@ class FakeRecovery:
     ended: dict[str, StopReason] = field(default_factory=dict)
     told: list[tuple[str, int]] = field(default_factory=list)
     broken: str = ""
+    messages: dict[str, str | None] = field(default_factory=dict)
 
     def cancel_queued(self, run_id: str) -> bool:
         return self.end_expired(run_id, StopRecord(StopReason.CANCELLED))
@@ -59,6 +60,7 @@ class FakeRecovery:
         if run_id == self.broken:
             raise ValueError("damaged")
         self.ended[run_id] = stop.reason
+        self.messages[run_id] = stop.message
         return True
 
     def tell(self, event: Event, *, fence: int) -> None:
@@ -94,8 +96,8 @@ def scene() -> Iterator[Scene]:
     return Scene()
 
 
-def lease(run_id: str, attempt: int = 1, *, cancelled: bool = False) -> ExpiredLease:
-    return ExpiredLease(run_id, "c", attempt, cancelled)
+def lease(run_id: str, attempt: int = 1, *, productive: int = 0, cancelled: bool = False) -> ExpiredLease:
+    return ExpiredLease(run_id, "c", attempt, cancelled, productive)
 
 
 def test_an_expired_lease_is_requeued_ended_or_cancelled(scene: Scene) -> None:
@@ -104,6 +106,34 @@ def test_an_expired_lease_is_requeued_ended_or_cancelled(scene: Scene) -> None:
     assert scene.overdue.requeued == ["first", "second"]
     assert scene.sent == [("first", "c"), ("second", "c")]
     assert scene.recovery.ended == {"third": StopReason.WORKER_LOST, "unwanted": StopReason.CANCELLED}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "productive", "is_given_up"),
+    [
+        (2, 0, False),
+        (3, 0, True),
+        (3, 1, True),
+        (3, 2, False),  # it went on in its last attempt but one: another run may have killed the worker since
+        (3, 3, False),
+        (9, 9, False),
+        (9, 7, True),
+        (10, 10, True),  # however it goes on, this is enough
+    ],
+)
+def test_a_run_is_given_up_when_its_attempts_bear_nothing(
+    scene: Scene, attempt: int, productive: int, is_given_up: bool
+) -> None:
+    scene.overdue.expired = [lease("run", attempt, productive=productive)]
+    scene.sweeper().sweep()
+    assert (scene.recovery.ended == {"run": StopReason.WORKER_LOST}) is is_given_up
+    assert (scene.overdue.requeued == ["run"]) is not is_given_up
+
+
+def test_the_message_says_the_number_of_attempts(scene: Scene) -> None:
+    scene.overdue.expired = [lease("run", 4, productive=2)]
+    scene.sweeper().sweep()
+    assert "after 4 attempts" in (scene.recovery.messages["run"] or "")
 
 
 def test_a_run_that_somebody_else_requeued_is_not_sent(scene: Scene) -> None:
