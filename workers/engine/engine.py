@@ -23,7 +23,7 @@ from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.ledger import LedgerEntry, write
 from workers.engine.logits.pipeline import Row, process, unhealthy_rows
-from workers.engine.runner import Runner
+from workers.engine.runner import Runner, is_device_fault, is_out_of_memory
 from workers.engine.sampler import pick
 from workers.engine.scheduler import Chunk, Scheduler
 from workers.engine.sequence import Limits, Request, Sequence
@@ -101,7 +101,10 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Output]:
-        """One pass for every running sequence; what happened to each, in order."""
+        """One pass for every running sequence; what happened to each, in order.
+
+        A fault of the accelerator itself is raised: no sequence can go on, and none is to blame.
+        """
         outputs: list[Output] = []
         for sequence in [s for s in self._sequences.values() if s.interrupts]:
             first, *also = sorted(sequence.interrupts, key=_PRECEDENCE.index)
@@ -117,14 +120,21 @@ class Engine:
     def _guarded(
         self, advance: Callable[[Sequence, list[Output]], None], sequence: Sequence, outputs: list[Output]
     ) -> None:
-        """Advance one sequence; whatever goes wrong ends that one alone."""
+        """Advance one sequence; what goes wrong ends that one alone, but for a fault of the device itself."""
         try:
             advance(sequence, outputs)
         except RunError as exc:
             reason, message = _ERRORS.get(exc.code, StopReason.ERROR_INTERNAL), exc.message
-        except Exception:
+        except Exception as exc:
+            if is_device_fault(exc):
+                raise
             _logger.exception("sequence %s failed", sequence.sequence_id)
             reason, message = StopReason.ERROR_INTERNAL, "the engine failed at this step; its log says where"
+            if is_out_of_memory(exc):
+                reason, message = (
+                    StopReason.ERROR_OUT_OF_MEMORY,
+                    "the device has no memory for this step; use fewer tokens",
+                )
         else:
             return
         self._end(sequence, Decision(reason, (), None, None), outputs, message=message)
@@ -176,7 +186,7 @@ class Engine:
             prompt_ids=sequence.prompt_ids,
             output_ids=sequence.output_ids,
             banned_ids=sequence.banned_ids,
-            end_token_ids=self._limits.end_token_ids | sequence.stop_token_ids,
+            end_token_ids=self._limits.end_token_ids,
         )
         processed = process(logits, [row])
         picks = pick(processed, [row], [sequence.position])

@@ -62,8 +62,8 @@ def tell(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], settings: Settings
         ending = _ending(checkpoint, prompt_ids, output_ids, settings)
         if ending is not None:
             return Story(tuple(steps), *ending)
-        silenced = frozenset(checkpoint.info.end_token_ids) | frozenset(settings.stop_token_ids)
-        place = Place(settings, list(prompt_ids), output_ids, checkpoint.banned_ids(settings), silenced)
+        end_token_ids = frozenset(checkpoint.info.end_token_ids)
+        place = Place(settings, list(prompt_ids), output_ids, checkpoint.banned_ids(settings), end_token_ids)
         steps.append(_next_step(checkpoint, place))
 
 

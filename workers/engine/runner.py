@@ -2,16 +2,20 @@
 
 A prefill computes a chunk of a prompt in one pass, a decode exactly one position; both leave keys and values in the
 sequence's cache and give the raw logits of the last position. A pass that fails raises a RunError for its own
-sequence.
+sequence; a fault of the accelerator itself leaves as it is.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
 from models.errors import DeviceMemoryError, RunError
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+
+_OUT_OF_MEMORY: Final = ("can't allocate memory", "out of memory")
+_DEVICE_FAULTS: Final = ("CUDA error", "CUDA driver error", "cuDNN error", "CUBLAS_STATUS", "NCCL error")
 
 
 class Runner:
@@ -48,7 +52,9 @@ class Runner:
             )
             logits: torch.Tensor = output.logits[:, -1].float()  # (1, vocab)
         except Exception as exc:
-            if _is_out_of_memory(exc):
+            if is_device_fault(exc):
+                raise
+            if is_out_of_memory(exc):
                 raise DeviceMemoryError(
                     f"the device has no memory for {end:,} positions; use a shorter prompt or fewer tokens"
                 ) from exc
@@ -57,6 +63,16 @@ class Runner:
         return logits
 
 
-def _is_out_of_memory(exc: Exception) -> bool:
-    """On a CPU torch has no type of its own for it."""
-    return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)
+def is_out_of_memory(exc: Exception) -> bool:
+    """On a CPU torch has no type of its own for it, and CUDA reports some of it as an error like any other."""
+    if isinstance(exc, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(exc, RuntimeError) and any(words in str(exc) for words in _OUT_OF_MEMORY)
+
+
+def is_device_fault(exc: Exception) -> bool:
+    """Whether the accelerator has failed: from then on it answers every pass of this process with the same error."""
+    is_accelerator = isinstance(exc, torch.AcceleratorError) or (
+        isinstance(exc, RuntimeError) and any(words in str(exc) for words in _DEVICE_FAULTS)
+    )
+    return is_accelerator and not is_out_of_memory(exc)

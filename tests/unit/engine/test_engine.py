@@ -44,6 +44,11 @@ class TestEndings:
         assert got.ended.stop.reason is StopReason.MAX_TOKENS
         assert (got.tokens, got.text, got.ended.passes.prefill, got.ended.passes.decode) == ((), "", 1, 0)
 
+    def test_min_tokens_holds_the_checkpoints_end_back_and_nothing_of_the_caller(self) -> None:
+        (jumps,) = ids(" jumps")
+        got = run(saying(FOX), "the", stop_token_ids=[jumps], min_tokens=5, max_tokens=9)
+        assert (got.ended.stop.reason, got.ended.num_tokens) == (StopReason.STOP_TOKEN, 2)
+
     def test_a_stop_token_ends_without_text(self) -> None:
         (jumps,) = ids(" jumps")
         got = run(saying(FOX), "the", stop_token_ids=[jumps], max_tokens=2)

@@ -64,6 +64,7 @@ class TestInterruptions:
         [
             (torch.OutOfMemoryError("no room"), StopReason.ERROR_OUT_OF_MEMORY),
             (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), StopReason.ERROR_OUT_OF_MEMORY),
+            (torch.AcceleratorError("CUDA error: out of memory"), StopReason.ERROR_OUT_OF_MEMORY),
             (RuntimeError("a kernel failed"), StopReason.ERROR_INTERNAL),
             (KeyError("a bug"), StopReason.ERROR_INTERNAL),
         ],
@@ -80,6 +81,33 @@ class TestInterruptions:
         assert got["bad"].ended.stop.reason is reason
         assert got["bad"].ended.num_tokens == step
         assert got["first"].text == got["last"].text == FOX
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+            torch.AcceleratorError("CUDA error: device-side assert triggered"),
+            RuntimeError("CUDA error: unspecified launch failure"),
+            RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+        ],
+    )
+    @pytest.mark.parametrize("step", [0, 2])
+    def test_a_fault_of_the_device_is_nobodys_own(self, error: Exception, step: int) -> None:
+        engine = Engine(saying(FOX, **{f"at_{step}": scripted.raises(error)}))
+        engine.add(request(engine.checkpoint, "the"))
+        with pytest.raises(type(error), match=str(error)):
+            drain(engine)
+
+    def test_no_memory_behind_the_network_is_told_as_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = Engine(saying(FOX))
+        engine.add(request(engine.checkpoint, "the"))
+
+        def no_room(*_: object) -> None:
+            raise torch.OutOfMemoryError("no room")
+
+        monkeypatch.setattr("workers.engine.engine.process", no_room)
+        got = told(drain(engine))["a"]
+        assert got.ended.stop.reason is StopReason.ERROR_OUT_OF_MEMORY
 
     def test_a_failure_behind_the_network_ends_its_own_run(self) -> None:
         checkpoint = saying(FOX)

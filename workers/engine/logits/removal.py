@@ -27,7 +27,7 @@ def no_repeat_ngram(scores: Tensor, rows: Sequence[Row]) -> Places:
 
 
 def min_tokens(scores: Tensor, rows: Sequence[Row]) -> Places:
-    """End and stop tokens, while the output is shorter than `min_tokens`."""
+    """The checkpoint's end tokens, while the output is shorter than `min_tokens`."""
     return Places.of([_array(row.end_token_ids) for row in rows], scores)
 
 

@@ -29,7 +29,7 @@ class Row:
     prompt_ids: Sequence[int] | NDArray[np.int64]
     output_ids: Sequence[int] | NDArray[np.int64]
     banned_ids: frozenset[int] = frozenset()
-    end_token_ids: frozenset[int] = frozenset()  # all that `min_tokens` holds back: end tokens and stop tokens
+    end_token_ids: frozenset[int] = frozenset()  # of the checkpoint; `min_tokens` holds them back
 
     def history(self, scope: Scope) -> NDArray[np.int64]:
         """The token ids that a penalty of this scope counts, in their order."""
