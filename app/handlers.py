@@ -12,7 +12,7 @@ from typing import Any, Final
 import gradio as gr
 
 from app.history import RunFilter
-from app.merging import merged
+from app.merging import HEARTBEAT_S, merged
 from app.parts import Parts
 from app.render import notices
 from app.render.arms import MAX_ARMS, arms_settings, compare_head, compare_view
@@ -203,6 +203,8 @@ class Handlers:
         error: DecodeLabError | None = None
         async with aclosing(merged([self._parts.follower.follow(view.run_id)])) as batches:
             async for batch in batches:
+                if not batch:
+                    view.wait(HEARTBEAT_S)
                 for _, event in batch:
                     if isinstance(event, DecodeLabError):
                         error = event

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from app.render.ending import ending
 from app.render.text import count, milliseconds
@@ -11,10 +11,12 @@ from app.render.tokens import line
 from models.events import Ended, Event, Prefilled, Resumed, Started, TokenPicked
 from models.sampling import Settings
 
+_QUIET_STEP_S: Final = 5
+
 
 @dataclass(slots=True)
 class RunView:
-    """The fold of a run's events. `apply` is the only thing that changes it."""
+    """The fold of a run's events and of the waits between them. `apply` and `wait` alone change it."""
 
     run_id: str
     settings: Settings | None = None
@@ -24,8 +26,14 @@ class RunView:
     prefilled: Prefilled | None = None
     num_resumed: int = 0
     ended: Ended | None = None
+    quiet_s: float = 0.0  # since the last event
+
+    def wait(self, seconds: float) -> None:
+        """Nothing came for so long."""
+        self.quiet_s += seconds
 
     def apply(self, event: Event) -> None:
+        self.quiet_s = 0.0
         match event.payload:
             case TokenPicked() as token:
                 self.tokens.append(token)
@@ -60,13 +68,20 @@ class RunView:
         if self.ended is not None:
             return ""
         if self.started is None:
-            return "Queued: waiting for a worker."
+            return f"Queued: waiting for a worker.{self._quiet()}"
         resumed = f" Resumed {count(self.num_resumed, 'time')} after a worker was lost." if self.num_resumed else ""
         if self.tokens:
-            return f"Running.{resumed}"
+            return f"Running.{resumed}{self._quiet()}"
         if self.prefilled is None:
-            return f"Prefill over {count(len(self.started.prompt_token_ids), 'prompt token')}.{resumed}"
+            return f"Prefill over {count(len(self.started.prompt_token_ids), 'prompt token')}.{resumed}{self._quiet()}"
         return f"Prompt read in {milliseconds(self.prefilled.prefill_ms)}; decoding.{resumed}"
+
+    def _quiet(self) -> str:
+        """How long nothing came, in steps of five seconds, and what happens if that has a reason."""
+        seconds = int(self.quiet_s // _QUIET_STEP_S) * _QUIET_STEP_S
+        if not seconds:
+            return ""
+        return f" Nothing new for {seconds} s; should its worker be lost, another goes on from here."
 
     def facts(self) -> str:
         """The stop record, timing and cache of an ended run as HTML; empty before."""

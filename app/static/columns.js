@@ -68,3 +68,4 @@ watch('value', show);
 show();
 reloadOnBack();
 runKeys('dl-run', 'dl-stop');
+showAlerts();

@@ -111,6 +111,19 @@ function take() {
   fill();
 }
 
+/* The sentence about a refused value stands at the top of the page; the control that it names is marked. */
+function markRefused() {
+  const field = document.querySelector('#dl-alert [data-field]')?.dataset.field;
+  for (const input of inputs()) {
+    const isRefused = fieldOf(input) === field;
+    input.setAttribute('aria-invalid', String(isRefused));
+    if (isRefused) input.closest('details.dl-group')?.setAttribute('open', '');
+  }
+}
+
+const alertPlace = document.getElementById('dl-alert');
+if (alertPlace) new MutationObserver(markRefused).observe(alertPlace, { childList: true, subtree: true });
+
 const sheet = element.querySelector('details.dl-panel');
 if (sheet && window.innerWidth < 860) sheet.open = false;
 watch('value', take);

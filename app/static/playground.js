@@ -22,3 +22,4 @@ watch('value', show);
 show();
 reloadOnBack();
 runKeys('dl-run', 'dl-stop');
+showAlerts();

@@ -232,6 +232,16 @@ function reloadOnBack() {
   window.addEventListener('popstate', () => location.reload());
 }
 
+/* An error at the top of the page is brought to whoever has scrolled away from it. */
+function showAlerts() {
+  const place = document.getElementById('dl-alert');
+  if (!place || place.dataset.watched) return;
+  place.dataset.watched = 'true';
+  new MutationObserver(() => {
+    if (place.querySelector('.dl-alert-on')) place.scrollIntoView({ block: 'nearest' });
+  }).observe(place, { childList: true, subtree: true });
+}
+
 function runKeys(runId, stopId) {
   if (window.decodelabKeys) return;
   window.decodelabKeys = true;

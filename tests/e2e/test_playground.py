@@ -172,6 +172,28 @@ def test_an_empty_prompt_and_a_wrong_setting_are_refused_by_name(site: Site) -> 
     page.fill("#dl-c-top_p", "1.5")
     page.click("#dl-run")
     expect(page.locator("[role=alert]")).to_contain_text("top_p: input should be less than or equal to 1, got 1.5")
+    refused = page.locator("[aria-invalid=true]")
+    expect(refused).to_have_attribute("id", "dl-c-top_p")
+    page.fill("#dl-c-top_p", "0.5")
+    page.click("text=penalties")
+    page.fill("#dl-c-repetition_penalty", "0")
+    page.click("text=penalties")
+    page.click("#dl-run")
+    expect(refused).to_have_attribute("id", "dl-c-repetition_penalty")
+    expect(refused).to_be_visible()
+    page.fill("#dl-c-repetition_penalty", "1.1")
+    page.click("#dl-run")
+    expect(refused).to_have_count(0)
+
+
+def test_a_refusal_is_seen_by_who_has_scrolled_down(site: Site) -> None:
+    page = site.open(viewport={"width": 480, "height": 500})
+    page.fill("#dl-prompt textarea", "")
+    page.mouse.wheel(0, 250)
+    page.wait_for_timeout(200)
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("[role=alert]")).to_contain_text("The prompt is empty")
+    expect(page.locator(".dl-alert-on")).to_be_in_viewport(ratio=1)
 
 
 def test_no_worker_is_told_with_the_command_and_comes_back_by_itself(site: Site, stack: FakeStack) -> None:

@@ -121,3 +121,17 @@ def test_hostile_pieces_are_inert_in_the_sentence() -> None:
     view.update_divergence()
     assert "<script" not in view.words()
     assert "<img" not in view.words()
+
+
+def test_a_run_that_falls_silent_says_so_and_recovers() -> None:
+    view = RunView("r")
+    for _ in range(4):
+        view.wait(1.0)
+    assert view.note() == "Queued: waiting for a worker."
+    for _ in range(8):
+        view.wait(1.0)
+    assert view.note().startswith("Queued: waiting for a worker. Nothing new for 10 s;")
+    view.apply(Event("r", 1, 0, Started("c", "cpu", "float32", (1, 2), 1.0, 0.0)))
+    assert view.note() == "Prefill over 2 prompt tokens."
+    view.wait(5.0)
+    assert "Nothing new for 5 s; should its worker be lost, another goes on from here." in view.note()
