@@ -93,7 +93,7 @@ class Started:
     device: str
     dtype: str
     prompt_token_ids: tuple[int, ...]
-    queue_ms: float
+    queue_ms: float  # as in Timing
     load_ms: float
 
 
@@ -166,8 +166,8 @@ class StopRecord:
 class Timing:
     """Durations in milliseconds. `None` where the run ended before there was such a thing."""
 
-    queue_ms: float | None = None  # submit to claim
-    load_ms: float | None = None  # time this run waited for a checkpoint to load
+    queue_ms: float | None = None  # submit to the first claim, without `load_ms`
+    load_ms: float | None = None  # the part of that wait in which the worker loaded its checkpoint
     prefill_ms: float | None = None
     decode_ms: float | None = None  # first token to last token
     ttft_ms: float | None = None  # submit to first token published
@@ -177,11 +177,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Forward passes that this run took part in."""
+    """Forward passes that this run took part in, over all its attempts."""
 
     prefill: int = 0
     decode: int = 0
-    prompt_tokens_computed: int = 0
+    prompt_tokens_computed: int = 0  # positions of the prompt alone, each time that they were computed
+
+    def __add__(self, other: "Passes") -> "Passes":
+        return Passes(
+            self.prefill + other.prefill,
+            self.decode + other.decode,
+            self.prompt_tokens_computed + other.prompt_tokens_computed,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from models.errors import (
 from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
-from workers.parts import Parts
+from workers.parts import Parts, Waits
 from workers.probation import Turn
 from workers.record import Claim, Record
 
@@ -55,6 +55,11 @@ class Attempt:
         self._lease = claim.lease
         self._record = record
         self._claimed_at = time.monotonic()
+        told = record.started
+        if told is None:
+            self._waits = parts.loading.waits(claim.queued_s, self._claimed_at)
+        else:
+            self._waits = Waits(told.queue_ms, told.load_ms)
         self._sequence_id = f"{claim.lease.run_id}/{claim.lease.attempt}"
         self._inbox: queue.SimpleQueue[Event | Ended | _Signal] = queue.SimpleQueue()
         self._numbering = threading.Lock()
@@ -116,8 +121,8 @@ class Attempt:
             device=info.device,
             dtype=info.dtype,
             prompt_token_ids=prompt_ids,
-            queue_ms=round(1000 * self._claim.queued_s, 3),
-            load_ms=self._parts.loading.waited_ms(self._claim.queued_s, self._claimed_at),
+            queue_ms=self._waits.queue_ms,
+            load_ms=self._waits.load_ms,
         )
 
     # On the device thread
@@ -150,7 +155,7 @@ class Attempt:
             case Event() as event:
                 self._add(event)
             case Ended() as ended:
-                self._finish(ended)
+                self._finish(self._record.of_whole_run(ended, attempt=self._lease.attempt))
                 return False
             case _Signal.HAND_OVER:
                 self._leave()
@@ -206,8 +211,8 @@ class Attempt:
     def _finish(self, ended: Ended) -> None:
         timing = replace(
             ended.timing,
-            queue_ms=round(1000 * self._claim.queued_s, 3),
-            load_ms=self._record.started.load_ms if self._record.started else None,
+            queue_ms=self._waits.queue_ms,
+            load_ms=self._waits.load_ms,
             ttft_ms=self._record.ttft_ms,
         )
         payload = replace(ended, timing=timing)

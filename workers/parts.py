@@ -30,16 +30,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """A run's time before its claim, in two parts that do not overlap."""
+
+    queue_ms: float
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """When the checkpoint was loaded, so that a run can say how much of its waiting was for that."""
 
     duration_s: float
     ready_at: float  # monotonic
 
-    def waited_ms(self, queued_s: float, now: float) -> float:
-        """The part of `queued_s`, which ended at `now`, that lies inside the loading."""
+    def waits(self, queued_s: float, now: float) -> Waits:
+        """What a run waited for in the `queued_s` that ended at `now`: the part inside the loading, and the rest."""
         before_ready_s = max(0.0, queued_s - max(0.0, now - self.ready_at))
-        return round(1000 * min(before_ready_s, self.duration_s), 3)
+        load_s = min(before_ready_s, self.duration_s)
+        return Waits(queue_ms=round(1000 * (queued_s - load_s), 3), load_ms=round(1000 * load_s, 3))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """What one run has told so far, folded event by event: text, figures, what is not saved yet. Plain Python."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
+from workers.engine.scheduler import num_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Record:
     _sum_entropy: float = 0.0
     _min_logprob: float | None = None
     _max_rank: int | None = None
+    _num_tokens_by_attempt: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of_saved(cls, claim: Claim) -> "Record":
@@ -89,6 +91,7 @@ class Record:
         if isinstance(event.payload, TokenPicked):
             self._unsaved.append(event)
             self._fold(event.payload)
+            self._num_tokens_by_attempt[event.attempt] = self._num_tokens_by_attempt.get(event.attempt, 0) + 1
         else:
             self.milestones.append(event)
             self._has_new_milestone = True
@@ -150,12 +153,50 @@ class Record:
 
     def ended_without_engine(self, stop: StopRecord) -> Ended:
         """The ending of a run that no engine can end: its saved tokens, whatever they are, and the reason."""
+        kv_positions, kv_bytes = self._known_cache()
         return Ended(
             status=stop.reason.status,
             stop=stop,
             tail="",
             num_tokens=len(self.token_ids),
-            passes=Passes(),
-            kv_positions=0,
-            kv_bytes=0,
+            passes=self._known_passes(),
+            kv_positions=kv_positions,
+            kv_bytes=kv_bytes,
         )
+
+    def of_whole_run(self, ended: Ended, *, attempt: int) -> Ended:
+        """What the engine says of its own attempt, with the passes of the earlier ones and the cache that there was."""
+        kv_positions, kv_bytes = self._known_cache()
+        return replace(
+            ended,
+            passes=self._known_passes(before=attempt) + ended.passes,
+            kv_positions=max(ended.kv_positions, kv_positions),
+            kv_bytes=max(ended.kv_bytes, kv_bytes),
+        )
+
+    def _known_passes(self, *, before: int | None = None) -> Passes:
+        """Those that the events tell of: a prefill of what there was, then one position for every further token."""
+        prefilled = self.prefilled
+        if prefilled is None:
+            return Passes()
+        total, num_positions, num_prompt = Passes(), prefilled.num_prompt_tokens, prefilled.num_prompt_tokens
+        for attempt in sorted({self._prefilled_by, *self._num_tokens_by_attempt}):
+            if before is not None and attempt >= before:
+                break
+            num_tokens = self._num_tokens_by_attempt.get(attempt, 0)
+            num_prefill = prefilled.num_passes if attempt == self._prefilled_by else num_chunks(num_positions)
+            total += Passes(num_prefill, max(0, num_tokens - 1), num_prompt)
+            num_positions += num_tokens
+        return total
+
+    @property
+    def _prefilled_by(self) -> int:
+        return next(e.attempt for e in self.milestones if isinstance(e.payload, Prefilled))
+
+    def _known_cache(self) -> tuple[int, int]:
+        """Positions and bytes of the cache after the last token: that token itself was never in it."""
+        prefilled = self.prefilled
+        if prefilled is None:
+            return 0, 0
+        num_positions = prefilled.num_prompt_tokens + max(0, len(self.token_ids) - 1)
+        return num_positions, prefilled.kv_bytes * num_positions // prefilled.num_prompt_tokens

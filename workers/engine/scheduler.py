@@ -9,6 +9,11 @@ CHUNK_POSITIONS: Final = 512
 cancel is obeyed and every step ends in bounded time."""
 
 
+def num_chunks(num_positions: int) -> int:
+    """The passes that a prefill of so many positions takes."""
+    return -(-num_positions // CHUNK_POSITIONS)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A prefill pass over the positions start..stop of one sequence."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.events import Event, StopReason, StopRecord
+from models.events import Event, Passes, Resumed, StopReason, StopRecord
 from tests.fakes.events import ended, history, token
 from workers.record import Claim, Lease, Record, Summary
 
@@ -80,3 +80,37 @@ def test_an_ending_without_an_engine_counts_what_was_told() -> None:
     record = Record.of_saved(claim(*history("r", 4)))
     ending = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST, message="lost"))
     assert (ending.status, ending.num_tokens, ending.tail) == ("failed", 4, "")
+
+
+def test_an_ending_without_an_engine_keeps_what_was_computed() -> None:
+    """Worked by hand: a prompt of 3 in one pass of 24 bytes, 4 tokens of which the last never was in the cache."""
+    record = Record.of_saved(claim(*history("r", 4)))
+    ending = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
+    assert ending.passes == Passes(prefill=1, decode=3, prompt_tokens_computed=3)
+    assert (ending.kv_positions, ending.kv_bytes) == (6, 48)
+
+
+def test_a_run_that_was_never_prefilled_has_computed_nothing() -> None:
+    record = Record("r")
+    record.add(history("r", 0)[0])
+    ending = record.ended_without_engine(StopRecord(StopReason.CANCELLED))
+    assert (ending.passes, ending.kv_positions, ending.kv_bytes) == (Passes(), 0, 0)
+
+
+def test_the_passes_of_a_resumed_run_are_those_of_all_its_attempts() -> None:
+    """Worked by hand: attempt 1 gives 4 tokens in 1 + 3 passes; 2 dies before a token; 3 gives 2 in 1 + 1 passes."""
+    record = Record.of_saved(claim(*history("r", 4)))
+    record.add(Event("r", 2, 6, Resumed(4)))
+    record.add(Event("r", 3, 7, Resumed(4)))
+    record.add_all([Event("r", 3, 8, token(4)), Event("r", 3, 9, token(5))])
+    whole = record.of_whole_run(ended(passes=Passes(1, 1, 3), kv_positions=8, kv_bytes=64), attempt=3)
+    assert whole.passes == Passes(prefill=2, decode=4, prompt_tokens_computed=6)
+    assert (whole.kv_positions, whole.kv_bytes) == (8, 64)
+    lost = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
+    assert (lost.passes, lost.kv_positions, lost.kv_bytes) == (whole.passes, 8, 64)
+
+
+def test_an_engine_that_had_no_cache_any_more_does_not_undo_what_was_told() -> None:
+    record = Record.of_saved(claim(*history("r", 4)))
+    whole = record.of_whole_run(ended(passes=Passes(), kv_positions=0, kv_bytes=0), attempt=2)
+    assert (whole.kv_positions, whole.kv_bytes) == (6, 48)
