@@ -126,7 +126,7 @@ def _read_config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as exc:
-        raise CheckpointBrokenError(f"{folder / 'config.json'} cannot be read: {exc}") from exc
+        raise CheckpointBrokenError(f"{folder / 'config.json'} cannot be read: {_first_line(exc)}") from exc
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     architectures = config.architectures or []
     if known is None or (architectures and not set(architectures) & set(_all_causal())):
@@ -144,8 +144,9 @@ def _load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as exc:
-        raise CheckpointBrokenError(f"the tokenizer in {folder} cannot be read: {exc}") from exc
-    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointBrokenError(f"the tokenizer in {folder} cannot be read: {_first_line(exc)}") from exc
+    # Where a folder has no tokenizer at all, transformers makes one that knows special tokens alone.
+    if not getattr(tokenizer, "is_fast", False) or set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise CheckpointBrokenError(f"{folder} has no fast tokenizer (tokenizer.json); Decode Lab needs one")
     return tokenizer
 
@@ -157,17 +158,23 @@ def _load_network(folder: Path, dtype: torch.dtype) -> Any:
             dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,  # told below, by name
             trust_remote_code=False,
             output_loading_info=True,
         )
     except Exception as exc:
-        raise CheckpointBrokenError(f"the weights in {folder} cannot be loaded: {exc}") from exc
-    gaps = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+        raise CheckpointBrokenError(f"the weights in {folder} cannot be loaded: {_first_line(exc)}") from exc
+    misshapen = (key if isinstance(key, str) else key[0] for key in report["mismatched_keys"])  # or with both shapes
+    gaps = sorted([*report["missing_keys"], *misshapen])
     if gaps:
         raise CheckpointBrokenError(
             f"the weights in {folder} do not fill the network: {len(gaps)} missing or misshapen, such as {gaps[0]}"
         )
     return network.eval().requires_grad_(False)
+
+
+def _first_line(exc: Exception) -> str:
+    return (str(exc).strip() or type(exc).__name__).splitlines()[0]
 
 
 @torch.inference_mode()

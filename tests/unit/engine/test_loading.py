@@ -1,6 +1,7 @@
 """What the loader refuses, and the facts it tells of what it has loaded."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ class TestLoading:
     def test_weights_of_another_shape_are_refused(self, tmp_path: Path) -> None:
         folder = checkpoints.write_llama(tmp_path / "tiny")
         change_config(folder, intermediate_size=64)
-        with pytest.raises(CheckpointBrokenError):
+        with pytest.raises(CheckpointBrokenError, match=r"do not fill the network.*down_proj\.weight$"):
             checkpoints.load(folder)
 
     def test_a_broken_tokenizer_is_named(self, tmp_path: Path) -> None:
@@ -52,6 +53,21 @@ class TestLoading:
         (folder / "tokenizer.json").write_text("{")
         with pytest.raises(CheckpointBrokenError, match="tokenizer"):
             checkpoints.load(folder)
+
+    @pytest.mark.parametrize("write", [checkpoints.write_llama, checkpoints.write_gpt2])
+    def test_a_folder_without_a_tokenizer_is_refused(self, tmp_path: Path, write: Callable[[Path], Path]) -> None:
+        folder = write(tmp_path / "tiny")
+        for file in folder.glob("tokenizer*"):
+            file.unlink()
+        with pytest.raises(CheckpointBrokenError, match="tokenizer"):
+            checkpoints.load(folder)
+
+    def test_a_refusal_is_one_sentence_on_one_line(self, tmp_path: Path) -> None:
+        folder = checkpoints.write_llama(tmp_path / "tiny")
+        change_config(folder, model_type="unheard-of")
+        with pytest.raises(CheckpointBrokenError) as refused:
+            checkpoints.load(folder)
+        assert "\n" not in refused.value.message
 
     def test_code_that_came_with_a_checkpoint_is_never_run(self, tmp_path: Path) -> None:
         folder = checkpoints.write_llama(tmp_path / "tiny")
