@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import redis
-from sqlalchemy.exc import ProgrammingError
 
 from app.broker import connect, place, unavailable
 from app.folder import make_folders
@@ -105,8 +104,6 @@ def _database(settings: AppSettings) -> Check:
     try:
         shown = database.url.render_as_string(hide_password=True)
         saved, newest = saved_and_newest(database)
-    except ProgrammingError:
-        saved, newest = None, ""
     finally:
         database.close()
     advice = "Run `decodelab migrate`; `decodelab up` does it by itself."

@@ -12,7 +12,6 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Text, cast, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session, defer
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -20,7 +19,7 @@ from models.db.base import database_now
 from models.db.ledger import token_row
 from models.db.runs import Run, Token, productive_attempt
 from models.db.session import Database
-from models.errors import DatabaseUnavailableError, LeaseLostError
+from models.errors import LeaseLostError
 from models.events import Ended, Event, Prefilled, Started, Status, to_json
 from workers.record import Batch, Claim, Lease, Summary
 from workers.saved import read_history
@@ -30,15 +29,8 @@ _TERMINAL: Final = [s.value for s in Status if s.is_terminal]
 
 def check_tables(database: Database) -> None:
     """Raise DatabaseUnavailableError unless the database answers and has its tables."""
-    try:
-        with database.read() as session:
-            session.execute(select(Run.id).limit(1))
-    except ProgrammingError as exc:
-        raise _without_tables() from exc
-    except DatabaseUnavailableError as exc:
-        if "no such table" in str(exc.__cause__):
-            raise _without_tables() from exc
-        raise
+    with database.read() as session:
+        session.execute(select(Run.id).limit(1))
 
 
 class Store:
@@ -217,12 +209,6 @@ def _held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
 
 def _lost(lease: Lease) -> LeaseLostError:
     return LeaseLostError(f"Attempt {lease.attempt} no longer owns run {lease.run_id}; it writes nothing more.")
-
-
-def _without_tables() -> DatabaseUnavailableError:
-    return DatabaseUnavailableError(
-        "The database has no tables yet. Run `python -m alembic upgrade head`, then try again."
-    )
 
 
 def _progress(batch: Batch) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from models.errors import DatabaseUnavailableError
@@ -18,6 +19,9 @@ from models.errors import DatabaseUnavailableError
 BUSY_TIMEOUT_S: Final = 15
 POOL_TIMEOUT_S: Final = 10
 IDLE_TIMEOUT_S: Final = 15
+
+_SQLITE_LACKS: Final = ("no such table", "no such column", "has no column named")
+_POSTGRESQL_LACKS: Final = ("42P01", "42703")  # undefined table, undefined column
 
 
 class Database:
@@ -45,7 +49,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that is rolled back at the end. Raises DatabaseUnavailableError when there is no answer."""
+        """A session that is rolled back at the end.
+
+        Raises DatabaseUnavailableError when there is no answer, or a database without the tables that are asked for.
+        """
         with _translated(), Session(self.engine, expire_on_commit=False) as session:
             yield session
 
@@ -53,7 +60,7 @@ class Database:
     def write(self) -> Iterator[Session]:
         """A session that is committed at the end, rolled back on an exception. Keep it short.
 
-        Raises DatabaseUnavailableError when the database does not answer or stays locked.
+        Raises DatabaseUnavailableError when the database does not answer, stays locked or lacks its tables.
         """
         with _translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
@@ -89,14 +96,28 @@ def _begin_sqlite(connection: Any) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError) as exc:
-        raise _unavailable(exc) from exc
+    except PoolTimeoutError as exc:
+        raise DatabaseUnavailableError(
+            f"No connection to the database came free within {POOL_TIMEOUT_S} s. Try again when less is going on."
+        ) from exc
     except DBAPIError as exc:
-        if exc.connection_invalidated:
-            raise _unavailable(exc) from exc
+        if _lacks_tables(exc):
+            raise DatabaseUnavailableError(
+                f"The database lacks what is needed ({_reason(exc)}). Run `python -m alembic upgrade head`, or "
+                "`decodelab migrate`, then try again."
+            ) from exc
+        if isinstance(exc, OperationalError | InterfaceError) or exc.connection_invalidated:
+            raise DatabaseUnavailableError(
+                f"The database does not answer ({_reason(exc)}). Check that it runs, then try again."
+            ) from exc
         raise
 
 
-def _unavailable(exc: DBAPIError) -> DatabaseUnavailableError:
-    reason = str(exc.orig).strip().splitlines()[0] if exc.orig else type(exc).__name__
-    return DatabaseUnavailableError(f"The database does not answer ({reason}). Check that it runs, then try again.")
+def _lacks_tables(exc: DBAPIError) -> bool:
+    if getattr(exc.orig, "sqlstate", None) in _POSTGRESQL_LACKS:
+        return True
+    return isinstance(exc, OperationalError) and any(words in str(exc.orig) for words in _SQLITE_LACKS)
+
+
+def _reason(exc: DBAPIError) -> str:
+    return str(exc.orig).strip().splitlines()[0] if exc.orig else type(exc).__name__

@@ -48,7 +48,10 @@ def test_each_thing_that_is_missing_is_told_in_one_sentence(start: Starter, tmp_
     (broken / "config.json").write_text("{}")
     cases = {
         "Redis does not answer": (69, start(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")),
-        "no tables yet. Run `python -m alembic upgrade head`": (69, start(DATABASE_URL=f"sqlite:///{tmp_path}/new.db")),
+        "lacks what is needed (no such table: runs). Run `python -m alembic upgrade head`": (
+            69,
+            start(DATABASE_URL=f"sqlite:///{tmp_path}/new.db"),
+        ),
         "The database does not answer": (69, start(DATABASE_URL="postgresql+psycopg://nobody@127.0.0.1:1/none")),
         "DECODELAB_ROWS": (78, start(ROWS="0")),
         "no-such-name": (78, start(SERVE="no-such-name")),

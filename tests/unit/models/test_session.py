@@ -2,11 +2,13 @@
 
 import threading
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select, text, update
 
+from models.db import session as session_module
 from models.db.base import database_now
 from models.db.runs import Run
 from models.db.session import Database
@@ -121,6 +123,31 @@ def test_a_database_that_is_not_there_is_told_in_a_sentence() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailableError, match="The database does not answer"):
         database.check()
+
+
+def test_a_database_without_tables_is_told_with_the_command_that_makes_them(database: Database) -> None:
+    with (
+        pytest.raises(DatabaseUnavailableError, match=r"lacks what is needed .*no_such_table.*`decodelab migrate`"),
+        database.read() as session,
+    ):
+        session.execute(text("SELECT 1 FROM no_such_table"))
+    with (
+        pytest.raises(DatabaseUnavailableError, match=r"lacks what is needed .*no_such_column.*`decodelab migrate`"),
+        database.write() as session,
+    ):
+        session.execute(text("UPDATE runs SET no_such_column = 1"))
+
+
+def test_a_pool_that_is_used_up_is_told_in_a_sentence(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "POOL_TIMEOUT_S", 0.1)
+    database = Database(sqlite_url, pool_size=1)
+    with ExitStack() as stack:
+        for _ in range(11):  # the pool and its overflow
+            stack.enter_context(database.read()).execute(text("SELECT 1"))
+        with pytest.raises(DatabaseUnavailableError, match="No connection to the database came free"):
+            database.check()
+    database.check()
+    database.close()
 
 
 def test_a_transaction_that_stands_still_is_ended_by_postgresql(postgres_url: str) -> None:
