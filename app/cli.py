@@ -140,7 +140,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before the command itself could answer it
+        sys.exit(INTERRUPTED)
 
 
 def ignore(_event: Event) -> None:

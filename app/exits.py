@@ -29,6 +29,10 @@ def answering(as_json: bool) -> Iterator[None]:
         else:
             say(f"decodelab: {error.message}")
         raise typer.Exit(REFUSED) from exc
+    except KeyboardInterrupt as exc:
+        if as_json:
+            print_json({"error": {"code": "interrupted", "message": "Ctrl-C ended the command.", "field": None}})
+        raise typer.Exit(INTERRUPTED) from exc
 
 
 def _without_tables(exc: ProgrammingError) -> DatabaseUnavailableError:

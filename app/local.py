@@ -15,7 +15,7 @@ from app.record import RunDetail
 from app.run_json import from_events
 from app.settings import AppSettings
 from models.errors import DecodeLabError, RefusedError, UnavailableError
-from models.events import Ended, Event
+from models.events import Ended, Event, Passes, Status, StopReason, StopRecord, TokenPicked
 from models.sampling import Settings
 
 
@@ -37,7 +37,10 @@ def run_local(
 
     Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
     """
-    requests = [{"prompt": prompt, "settings": arm.as_dict(), "checkpoint": checkpoint} for arm in arms]
+    requests = [
+        {"run_id": local_id(index), "prompt": prompt, "settings": arm.as_dict(), "checkpoint": checkpoint}
+        for index, arm in enumerate(arms)
+    ]
     num_ended = 0
     with _child(app_settings, requests) as lines:
         for line in lines:
@@ -49,6 +52,30 @@ def run_local(
             num_ended += isinstance(event.payload, Ended)
     if num_ended != len(arms):
         raise UnavailableError("The local engine ended before the run did; its messages are above.")
+
+
+def local_id(index: int) -> str:
+    """The id of the run of arm `index`."""
+    return f"local-{index}"
+
+
+def cancelled(events: Sequence[Event], num_arms: int) -> list[Event]:
+    """The endings of the runs that had not ended, some not even begun, when the person stopped all of them."""
+    endings = []
+    for run_id in map(local_id, range(num_arms)):
+        told = [event for event in events if event.run_id == run_id]
+        if not told or not isinstance(told[-1].payload, Ended):
+            ended = Ended(
+                status=Status.CANCELLED,
+                stop=StopRecord(StopReason.CANCELLED),
+                tail="",
+                num_tokens=sum(isinstance(event.payload, TokenPicked) for event in told),
+                passes=Passes(),
+                kv_positions=0,
+                kv_bytes=0,
+            )
+            endings.append(Event(run_id, 1, len(told), ended))
+    return endings
 
 
 def collect(
@@ -68,7 +95,13 @@ def collect(
 @contextmanager
 def _child(app_settings: AppSettings, requests: Sequence[dict[str, Any]]) -> Iterator[Iterator[bytes]]:
     command = [sys.executable, "-m", "workers.local"]
-    child = subprocess.Popen(command, env=app_settings.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        command,
+        env=app_settings.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C on the terminal is this process's to handle
+    )
     if child.stdin is None or child.stdout is None:
         raise RefusedError("The local engine has no pipes.")
     try:

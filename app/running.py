@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from app.local import collect, run_local
+from app.admission import check_text
+from app.local import cancelled, collect, run_local
 from app.record import RunDetail
 from app.settings import AppSettings
 from app.stack import open_stack
@@ -58,7 +59,8 @@ def run_on_stack(settings: AppSettings, request: Request, on_event: OnEvent, say
 
 
 def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outcome:
-    """Run the engine in a child process; nothing is saved. Raises DecodeLabError."""
+    """Run the engine in a child process; nothing is saved. Ctrl-C cancels what has not ended. Raises DecodeLabError."""
+    check_text(request.prompt, settings.max_prompt_characters)
     if request.seeds is None:
         places: list[tuple[int | None, int | None]] = [(None, None)]
         arms = [with_seed(request.arms[0])]
@@ -68,14 +70,20 @@ def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outc
         places = [(arm_index, sample_index) for arm_index, sample_index, _ in spread_arms]
         arms = [arm for _, _, arm in spread_arms]
     events = []
-    with closing(run_local(settings, request.prompt, arms, checkpoint=request.checkpoint)) as stream:
-        for event in stream:
-            on_event(event)
-            events.append(event)
+    is_whole = True
+    try:
+        with closing(run_local(settings, request.prompt, arms, checkpoint=request.checkpoint)) as stream:
+            for event in stream:
+                events.append(event)
+                on_event(event)
+    except KeyboardInterrupt:
+        is_whole = False
+        events += cancelled(events, len(arms))
     runs = collect(settings, request.prompt, arms, events, checkpoint=request.checkpoint)
     return Outcome(
         [
             dataclasses.replace(run, arm_index=arm_index, sample_index=sample_index)
             for run, (arm_index, sample_index) in zip(runs, places, strict=True)
-        ]
+        ],
+        is_whole,
     )

@@ -32,13 +32,19 @@ class DecodeLabError(Exception):
     code: ClassVar[str] = "internal"
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
+        message = _as_text(message)
         super().__init__(message)
         self.message = message
-        self.field = field
+        self.field = None if field is None else _as_text(field)
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` commands and HTTP routes answer with."""
         return {"error": {"code": self.code, "message": self.message, "field": self.field}}
+
+
+def _as_text(text: str) -> str:
+    """What was refused may be no text itself; its lone surrogates are written out, so that JSON can hold the answer."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class RefusedError(DecodeLabError):

@@ -217,7 +217,8 @@ def _show(value: Any) -> str:
 def _setting_error(exc: ValidationError) -> SettingError:
     """The first problem of a pydantic report, told as a sentence that names field, value and bound."""
     problem = exc.errors()[0]
-    field = str(problem["loc"][0]) if problem["loc"] else "order"
+    place = "order" if problem["type"] == "value_error" else "settings"  # of a problem of the settings as a whole
+    field = str(problem["loc"][0]) if problem["loc"] else place
     match problem["type"]:
         case "extra_forbidden":
             known = ", ".join(sorted(Settings.model_fields))

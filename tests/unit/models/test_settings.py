@@ -70,3 +70,12 @@ def test_a_token_that_is_biased_twice_is_refused() -> None:
 def test_what_is_accepted_comes_back_from_its_own_json() -> None:
     settings = Settings.parse({"seed": 2**64 - 1, "top_k": MAX_COUNT, "logit_bias": {"3": -100}, "banned": [1, "a"]})
     assert Settings.parse_json(json.dumps(settings.as_dict())) == settings
+
+
+@pytest.mark.parametrize(
+    "values", [{"\ud800": 1}, {"stop": ["a\ud800"]}, {"banned": ["\ud800"]}, {"order": ["\ud800"]}]
+)
+def test_a_refusal_can_be_told_in_json_whatever_was_refused(values: dict[str, object]) -> None:
+    with pytest.raises(SettingError) as refused:
+        Settings.parse(values)
+    assert orjson.loads(orjson.dumps(refused.value.as_dict()))["error"]["field"] in {*values, "settings"}

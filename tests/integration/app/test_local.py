@@ -1,0 +1,99 @@
+"""`--local` as a person or a script meets it: real processes, a tiny checkpoint, no stack."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import checkpoints
+from tests.fakes.services import REPOSITORY, wait_until
+
+Start = Callable[..., subprocess.Popen[bytes]]
+ENDLESS = '{"max_tokens": 100000, "ignore_eos": true, "seed": 1}'
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    return checkpoints.write_llama(folder, max_position_embeddings=100_000)
+
+
+@pytest.fixture
+def start(checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
+    processes = []
+
+    def run(*arguments: str | bytes) -> subprocess.Popen[bytes]:
+        variables = {"DATA": str(tmp_path), "CHECKPOINTS": f"tiny={checkpoint}", "THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", *arguments, "--local"],
+            cwd=REPOSITORY,
+            env={**os.environ, **{f"DECODELAB_{name}": value for name, value in variables.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Ctrl-C as a terminal sends it: to the whole group."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=20)
+
+
+def wait_for_engine(process: subprocess.Popen[bytes]) -> None:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: children.read_text().strip(), what="the engine's process")
+
+
+def test_ctrl_c_ends_the_run_as_cancelled_with_what_was_shown(start: Start) -> None:
+    process = start("generate", "the quick brown fox", "--settings", ENDLESS)
+    assert process.stdout is not None
+    shown = process.stdout.read(20)
+    out, err = interrupt(process)
+    assert process.returncode == 130
+    assert b"[cancelled, " in err
+    assert b"Traceback" not in err
+    assert len(shown + out) > 20
+
+
+@pytest.mark.parametrize("delay_s", [0, 5])
+def test_ctrl_c_leaves_one_json_object(start: Start, delay_s: float) -> None:
+    """While the engine begins to load, and later."""
+    process = start("generate", "the quick brown fox", "--settings", ENDLESS, "--json")
+    wait_for_engine(process)
+    time.sleep(delay_s)
+    out, err = interrupt(process)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+    run: dict[str, Any] = json.loads(out)
+    assert (run["stop"]["reason"], run["status"]) == ("cancelled", "cancelled")
+    assert run["text"] == "".join(token["text"] for token in run["tokens"])
+
+
+def test_ctrl_c_ends_every_arm_of_a_comparison(start: Start) -> None:
+    process = start("compare", "the lazy dog", "--arm", ENDLESS, "--arm", ENDLESS, "--json")
+    wait_for_engine(process)
+    out, err = interrupt(process)
+    assert process.returncode == 130, err
+    assert [arm["stop"]["reason"] for arm in json.loads(out)["arms"]] == ["cancelled", "cancelled"]
+
+
+def test_a_prompt_that_is_no_text_is_refused(start: Start) -> None:
+    out, err = (process := start("generate", b"a\xff", "--json")).communicate(timeout=60)
+    assert process.returncode == 2, err
+    error = json.loads(out)["error"]
+    assert (error["code"], error["field"]) == ("invalid_prompt", "prompt")
