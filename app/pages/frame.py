@@ -53,7 +53,9 @@ def keep_status(demo: gr.Blocks, parts: Frame, handlers: Handlers) -> None:
         **SHORT,
     }
     demo.load(**event)
-    gr.Timer(STATUS_EVERY_S).tick(**event)
+    # Gradio's client can lose an event that is sent while the page's stream is being closed; the next event opens a new
+    # stream, which brings the lost answer too. So a tick is sent even while an earlier one has no answer.
+    gr.Timer(STATUS_EVERY_S).tick(**event, trigger_mode="multiple")
     parts.checkpoint.input(**event)
 
 

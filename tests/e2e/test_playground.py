@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from models.errors import PromptError
 from models.events import TokenPicked
+from models.presence import WorkerPresence
 from models.sampling import Settings
 from tests.e2e.conftest import Site, run_in_address, strip_text, wait_for_end
 from tests.fakes.app import TEXT, FakeStack, broker_away, no_worker, token
@@ -379,3 +380,18 @@ def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> No
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector("#dl-inspector [data-position='1']")
     assert strip_text(page) == " a\n\nb"
+
+
+def test_a_tick_without_an_answer_does_not_hold_up_the_next(site: Site, stack: FakeStack, monkeypatch: Any) -> None:
+    page = site.open()
+    answer, calls = stack.workers, []
+
+    def workers() -> list[WorkerPresence]:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            time.sleep(11)
+        return answer()
+
+    monkeypatch.setattr(stack, "workers", workers)
+    page.wait_for_timeout(10_800)
+    assert len(calls) >= 2
