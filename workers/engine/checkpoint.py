@@ -5,6 +5,7 @@ fill the network: transformers would fill the gaps with random numbers.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
-from models.errors import CheckpointBrokenError, NotACausalLMError, PromptError, SettingError
+from models.errors import CheckpointBrokenError, CheckpointError, NotACausalLMError, PromptError, SettingError
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
 from workers.engine.vocabulary import Vocabulary
 from workers.engine.weights import weights_digest
 
+_CUDA: Final = re.compile(r"cuda(?::(?P<number>[0-9]{1,4}))?")
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -85,15 +87,14 @@ class Checkpoint:
 def load_checkpoint(entry: CatalogEntry, *, device: str = "auto", dtype: str = "auto") -> Checkpoint:
     """Load a prepared checkpoint in evaluation mode. `auto` is the GPU where there is one, and float32 on a CPU.
 
-    Raises CheckpointMissingError, CheckpointBrokenError or NotACausalLMError; SettingError for a device or dtype that
-    does not exist here.
+    Raises CheckpointError (its kinds say more), SettingError for a device or dtype that does not exist here.
     """
     transformers_logging.disable_progress_bar()
     check_prepared(entry)
     device, dtype = choose_device(device, dtype)
     config = _read_config(entry.folder)
     tokenizer = _load_tokenizer(entry.folder)
-    network = _load_network(entry.folder, DTYPES[dtype]).to(device)
+    network = place(_load_network(entry.folder, DTYPES[dtype]), device, name=entry.name)
     info = _info(entry, config, tokenizer, network)
     _try_out(network, info)
     return Checkpoint.assemble(info, network, tokenizer)
@@ -103,17 +104,35 @@ def choose_device(device: str, dtype: str) -> tuple[str, str]:
     """The device and dtype that the words mean here. Raises SettingError."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise SettingError("device: cuda was asked for, but torch sees no CUDA device", field="device")
-        device = f"cuda:{torch.device(device).index or 0}"
-    elif device != "cpu":
-        raise SettingError(f"device: {device!r} is none of auto, cpu, cuda", field="device")
+    if device != "cpu":
+        device = cuda_device(device, num_devices=torch.cuda.device_count())
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
     if dtype not in DTYPES:
         raise SettingError(f"dtype: {dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
     return device, dtype
+
+
+def cuda_device(device: str, *, num_devices: int) -> str:
+    """`cuda` or `cuda:N` with its number, where torch sees so many devices. Raises SettingError."""
+    found = _CUDA.fullmatch(device)
+    if found is None:
+        raise SettingError(f"device: {device!r} is none of auto, cpu, cuda, cuda:NUMBER", field="device")
+    if not num_devices:
+        raise SettingError(f"device: {device} was asked for, but torch sees no CUDA device", field="device")
+    number = int(found["number"] or 0)
+    if number >= num_devices:
+        raise SettingError(f"device: there is no {device}; the last one is cuda:{num_devices - 1}", field="device")
+    return f"cuda:{number}"
+
+
+def place(network: Any, device: str, *, name: str) -> Any:
+    """The network on its device. Raises CheckpointError where that has no room for it, or does not work at all."""
+    try:
+        return network.to(device)
+    except (RuntimeError, MemoryError) as exc:
+        reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+        raise CheckpointError(f"{name} cannot be put on {device}: {reason}") from exc
 
 
 def end_token_ids(ids: Iterable[Any], vocab_size: int) -> tuple[int, ...]:

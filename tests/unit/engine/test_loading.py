@@ -5,13 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from models.errors import (
     CheckpointBrokenError,
+    CheckpointError,
     NotACausalLMError,
     SettingError,
 )
 from tests.fakes import checkpoints, tokenizers
+from workers.engine.checkpoint import cuda_device, place
 
 
 class TestLoading:
@@ -95,7 +98,38 @@ class TestLoading:
         llama = checkpoints.load(checkpoints.write_llama(tmp_path / "sp", tokenizers.metaspace())).info
         assert (llama.num_kv_heads, llama.head_size, llama.adds_bos, llama.bos_token_id) == (2, 12, True, 1)
 
-    @pytest.mark.parametrize(("device", "dtype"), [("tpu", "auto"), ("cpu", "int8")])
+    @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried\nmore"), MemoryError()])
+    def test_a_device_without_room_is_told_in_a_sentence(self, error: Exception) -> None:
+        class Large:
+            def to(self, device: str) -> None:
+                raise error
+
+        with pytest.raises(CheckpointError, match=r"^tiny cannot be put on cuda:0: \w+.*$"):
+            place(Large(), "cuda:0", name="tiny")
+
+    @pytest.mark.parametrize(("device", "expected"), [("cuda", "cuda:0"), ("cuda:0", "cuda:0"), ("cuda:1", "cuda:1")])
+    def test_a_cuda_device_is_named_with_its_number(self, device: str, expected: str) -> None:
+        assert cuda_device(device, num_devices=2) == expected
+
+    @pytest.mark.parametrize(
+        ("device", "num_devices", "words"),
+        [("cuda:2", 2, "the last one is cuda:1"), ("cuda:7", 0, "sees no CUDA device"), ("cuda", 0, "sees no CUDA")],
+    )
+    def test_a_cuda_device_that_is_not_there_is_refused(self, device: str, num_devices: int, words: str) -> None:
+        with pytest.raises(SettingError, match=words):
+            cuda_device(device, num_devices=num_devices)
+
+    @pytest.mark.parametrize(
+        ("device", "dtype"),
+        [
+            ("tpu", "auto"),
+            ("cudaX", "auto"),
+            ("cuda:", "auto"),
+            ("cuda:-1", "auto"),
+            ("cuda:1:2", "auto"),
+            ("cpu", "int8"),
+        ],
+    )
     def test_a_device_or_dtype_that_does_not_exist_is_refused(self, tmp_path: Path, device: str, dtype: str) -> None:
         folder = checkpoints.write_llama(tmp_path / "tiny")
         with pytest.raises(SettingError, match="is none of auto"):
