@@ -32,13 +32,14 @@ _SMALL_TEMPERATURE = 1e-30
 
 def temperature(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     """z / T, for T > 0; removed tokens stay removed. Returns new scores (rows, vocab)."""
+    is_removed = scores == -torch.inf
     temperatures = [max(row.settings.temperature, FLOAT32_TINY) for row in rows]
     if min(temperatures) < _SMALL_TEMPERATURE:
         # The best token at 0 leaves the distribution as it is, and everything else can only underflow.
         scores = scores - scores.amax(dim=-1, keepdim=True)
     scaled = scores / column(temperatures, scores)
     scaled.clamp_(-FLOAT32_MAX, FLOAT32_MAX)
-    return scaled.masked_fill_(scores == -torch.inf, -torch.inf)
+    return scaled.masked_fill_(is_removed, -torch.inf)
 
 
 def top_k(scores: Tensor, rows: Sequence[Row]) -> Tensor:
