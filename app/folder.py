@@ -24,6 +24,18 @@ def make_folders(data: Path) -> None:
         ) from exc
 
 
+def is_locked(data: Path) -> bool:
+    """Whether a launcher owns the data folder: its lock goes with it, however it ends."""
+    try:
+        with (data / "run" / "up.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextmanager
 def locked(data: Path) -> Iterator[None]:
     """Own the data folder while in the block. Raises RefusedError naming the process that owns it already."""

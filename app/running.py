@@ -6,11 +6,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from app.admission import check_text
+from app.folder import is_locked
 from app.local import cancelled, collect, run_local
 from app.record import RunDetail
 from app.settings import AppSettings
 from app.stack import open_stack
 from app.submit import check_size, spread, with_seed
+from models.errors import BrokerUnavailableError
 from models.events import Event, Status
 from models.sampling import Settings
 
@@ -44,6 +46,7 @@ Say = Callable[[str], None]
 
 def run_on_stack(settings: AppSettings, request: Request, on_event: OnEvent, say: Say) -> Outcome:
     """Submit, follow to the end, and read back what was saved. Raises RefusedError, UnavailableError."""
+    _check_stack(settings)
     with open_stack(settings) as stack:
         experiment_id = None
         if request.seeds is None:
@@ -56,6 +59,19 @@ def run_on_stack(settings: AppSettings, request: Request, on_event: OnEvent, say
             say("Saved, but the queue did not take it; it starts by itself once Redis answers. Ctrl-C cancels it.")
         is_whole = stack.watch(run_ids, on_event)
         return Outcome([stack.history.run(run_id) for run_id in run_ids], is_whole, experiment_id)
+
+
+def _check_stack(settings: AppSettings) -> None:
+    """Raise BrokerUnavailableError where neither a launcher nor the operator says which Redis belongs to this database.
+
+    The default address may be that of a stack on another folder: its workers would look for the run in their own
+    database, and this one would wait for ever.
+    """
+    if not settings.is_chosen("redis_url") and not is_locked(settings.data):
+        raise BrokerUnavailableError(
+            f"No stack runs on the data folder {settings.data}. Start it with `make up`, name the Redis of "
+            "another in DECODELAB_REDIS_URL, or run without one: --local."
+        )
 
 
 def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outcome:
