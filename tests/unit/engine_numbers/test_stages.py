@@ -329,7 +329,7 @@ def test_logits_at_the_limit_of_float32_share_the_mass(settings: dict[str, Any])
 
 
 def test_no_token_goes_without_a_stage_that_removed_it() -> None:
-    """From one limit of float32 to the other is more than it holds; the temperature must not turn that into a removal."""
+    """From one limit of float32 to the other is more than it holds; the temperature does not make that a removal."""
     settings = {"temperature": 1e-38, "logit_bias": {"0": 1e308, "1": -1e308}, "banned": [2]}
     (entry,) = entries(torch.zeros(1, 4), [row(settings)])
     removed = {c.token_id: c.removed_by for c in entry.candidates if c.logprob is None}
