@@ -12,8 +12,9 @@ import pytest
 from models.errors import DecodeLabError
 from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
 from tests.fakes import checkpoints
+from tests.fakes.services import REPOSITORY
+from workers.bench import Bench
 from workers.engine.catalog import Catalog
-from workers.local import Bench
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,9 @@ def test_a_checkpoint_that_is_not_there_is_one_line_too(tmp_path: Path) -> None:
     status, lines, _ = local(tmp_path / "none", {"prompt": "a"})
     assert status == 2
     assert orjson.loads(lines[0])["error"]["code"] == "checkpoint_missing"
+
+
+def test_the_bound_on_spinning_is_set_before_torch_reads_it() -> None:
+    """libgomp reads its variables once, when torch loads it."""
+    code = "import sys, workers.local; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0

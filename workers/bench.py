@@ -1,0 +1,98 @@
+"""The engine without a queue: a request comes in as a line of JSON, the events of its run come out."""
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from models.errors import PromptError
+from models.events import Ended, Event, Payload, Started, TokenPicked
+from models.sampling import Settings
+from workers.engine.catalog import Catalog, CatalogEntry, prepare
+from workers.engine.checkpoint import Checkpoint, load_checkpoint
+from workers.engine.engine import Engine, Request
+from workers.prepare import ProgressLine
+from workers.settings import WorkerSettings
+
+_FIELDS = {"prompt", "settings", "checkpoint", "run_id"}
+
+
+def open_bench(settings: WorkerSettings) -> "Bench":
+    """A bench over the operator's checkpoints. Raises SettingError."""
+    torch.set_num_threads(settings.threads)
+    return Bench(Catalog.parse(settings.checkpoints, settings.data), _loader(settings))
+
+
+class Bench:
+    """Loads each checkpoint that is asked for once, and does one run after the other."""
+
+    def __init__(self, catalog: Catalog, load: Callable[[CatalogEntry], Checkpoint]) -> None:
+        self._catalog = catalog
+        self._load = load
+        self._engines: dict[str, Engine] = {}
+
+    def run(self, line: bytes, *, default_id: str) -> Iterator[Event]:
+        """The events of the request in `line`. Raises DecodeLabError before the first of them."""
+        began_s = time.perf_counter()
+        values = _read_request(line)
+        settings = Settings.parse(values.get("settings", {}))
+        if settings.seed is None:
+            settings = settings.with_changes(seed=secrets.randbits(64))
+        engine = self._engine(values.get("checkpoint"))
+        load_ms = _ms_since(began_s)
+        prompt_ids = engine.checkpoint.encode(values["prompt"], parse_special=settings.parse_special)
+        run_id = values.get("run_id") or default_id
+        engine.add(Request(run_id, prompt_ids, settings))
+        info = engine.checkpoint.info
+        yield Event(run_id, 1, 0, Started(info.name, info.device, info.dtype, prompt_ids, 0.0, load_ms))
+        first_ms: float | None = None
+        for seq, payload in enumerate(_payloads(engine), start=1):
+            if first_ms is None and isinstance(payload, TokenPicked):
+                first_ms = _ms_since(began_s)
+            if isinstance(payload, Ended):
+                timing = replace(payload.timing, queue_ms=0.0, load_ms=load_ms, ttft_ms=first_ms)
+                payload = replace(payload, timing=timing)
+            yield Event(run_id, 1, seq, payload)
+
+    def _engine(self, name: str | None) -> Engine:
+        entry = self._catalog.entry(name)
+        if entry.name not in self._engines:
+            self._engines[entry.name] = Engine(self._load(entry))
+        return self._engines[entry.name]
+
+
+def _loader(settings: WorkerSettings) -> Callable[[CatalogEntry], Checkpoint]:
+    def load(entry: CatalogEntry) -> Checkpoint:
+        line = ProgressLine(sys.stderr)
+        prepare(entry, line)
+        line.finish()
+        return load_checkpoint(entry, device=settings.device, dtype=settings.dtype)
+
+    return load
+
+
+def _payloads(engine: Engine) -> Iterator[Payload]:
+    while engine.has_work:
+        for output in engine.step():
+            yield output.payload
+
+
+def _read_request(line: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except ValueError as exc:
+        raise PromptError(f"a request is not valid JSON: {exc}") from exc
+    if not isinstance(values, dict) or not isinstance(values.get("prompt"), str):
+        raise PromptError('a request must be an object with a "prompt" that is text')
+    if unknown := sorted(set(values) - _FIELDS):
+        raise PromptError(f"a request has the fields {', '.join(sorted(_FIELDS))}, not {unknown[0]}", field=unknown[0])
+    return values
+
+
+def _ms_since(began_s: float) -> float:
+    return round((time.perf_counter() - began_s) * 1000, 3)
