@@ -72,8 +72,8 @@ def test_generate_prints_one_object(decodelab: Shell, worker: Worker, history: H
     process = decodelab.start("generate", "two", "--settings", '{"temperature": 0, "max_tokens": 2}', "--json")
     run_id = wait_for_run(history, worker)
     told = events(run_id, [token(0, 1, text=" a"), token(1, 2, text=" b")])
+    worker.save(run_id, told)  # an ending is saved before it is told
     worker.send(told)
-    worker.save(run_id, told)
     out, _ = process.communicate(timeout=30)
     values = json.loads(out)
     assert process.returncode == 0
@@ -160,7 +160,7 @@ def test_compare_prints_arms_and_divergence(decodelab: Shell, worker: Worker, hi
         (["generate", ""], "invalid_prompt", "prompt"),
         (["generate", "x" * 99], "invalid_prompt", "prompt"),
         (["generate", "x", "--settings", '{"temperature": -1}'], "invalid_setting", "temperature"),
-        (["generate", "x", "--settings", '{"temperature": NaN}'], "invalid_setting", "settings"),
+        (["generate", "x", "--settings", '{"temperature": NaN}'], "invalid_setting", "temperature"),
         (["generate", "x", "--settings", "[1]"], "invalid_setting", "settings"),
         (["generate", "x", "--settings", "{"], "invalid_setting", "settings"),
         (["generate", "x", "--settings", '{"colour": 1}'], "invalid_setting", "colour"),
