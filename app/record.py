@@ -9,8 +9,9 @@ import orjson
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models.db.ledger import token_event
+from models.db.ledger import DAMAGE, token_event
 from models.db.runs import Run, Token
+from models.errors import DecodeLabError, SettingError
 from models.events import Ended, Event, Prefilled, Started, Status, StopRecord, TokenPicked, from_json
 from models.sampling import Settings
 
@@ -118,10 +119,14 @@ def saved_events(session: Session, run: Run, *, from_seq: int = 0, limit: int | 
     """The saved events of `run` with `seq` >= `from_seq`, in order, up to the first that is not saved yet.
 
     They equal what was sent: the milestones hold every event but the tokens, the token rows the others.
+    Raises DecodeLabError where they cannot be read.
     """
     query = select(Token).where(Token.run_id == run.id, Token.seq >= from_seq).order_by(Token.seq).limit(limit)
-    events = [token_event(row) for row in session.scalars(query)]
-    milestones = (Event.decode(orjson.dumps(values)) for values in run.milestones)
+    try:
+        events = [token_event(row) for row in session.scalars(query)]
+        milestones = [Event.decode(orjson.dumps(values)) for values in run.milestones]
+    except DAMAGE as exc:
+        raise DecodeLabError(f"The saved events of run {run.id} are damaged and cannot be shown.") from exc
     events += [event for event in milestones if event.seq >= from_seq]
     events.sort(key=lambda event: event.seq)
     return list(_without_gap(events, from_seq))
@@ -135,5 +140,15 @@ def _without_gap(events: Sequence[Event], from_seq: int) -> Iterator[Event]:
 
 
 def saved_settings(run: Run) -> Settings:
-    """The saved settings; fields that a newer version added are left out."""
-    return Settings.parse({k: v for k, v in run.settings.items() if k in Settings.model_fields})
+    """The saved settings; what another version had saved and this one cannot have is left out.
+
+    One such row must not close the whole history.
+    """
+    values = {k: v for k, v in run.settings.items() if k in Settings.model_fields}
+    while True:
+        try:
+            return Settings.parse(values)
+        except SettingError as exc:
+            if exc.field not in values:
+                raise
+            del values[exc.field]

@@ -10,7 +10,7 @@ from app.run_json import run_json
 from app.submit import Submitter
 from models.db.runs import Run, Token
 from models.db.session import Database
-from models.errors import NotFoundError, RefusedError
+from models.errors import DecodeLabError, NotFoundError, RefusedError
 from models.events import Status, StopReason
 from models.sampling import NEUTRAL, Settings
 from tests.integration.app.by_hand import Worker
@@ -153,3 +153,27 @@ def test_deletion_takes_the_tokens_along(
 def test_what_is_not_there(history: History, method: str) -> None:
     with pytest.raises(NotFoundError, match="no-such-id"):
         getattr(history, method)("no-such-id")
+
+
+def test_settings_that_this_version_refuses_do_not_close_the_history(
+    submitter: Submitter, history: History, database: Database
+) -> None:
+    run_id = submitter.submit("x", Settings(temperature=0.5, top_k=4))
+    with database.write() as session:
+        run = session.get_one(Run, run_id)
+        run.settings = run.settings | {"top_k": 2**80, "temperature": "hot", "of_tomorrow": 1}
+    other = submitter.submit("y", NEUTRAL)
+    assert ids(history) == [other, run_id]
+    assert history.run(run_id).settings.changed() == {}
+
+
+@pytest.mark.parametrize("milestones", [[{"type": "nonsense"}], {"a": 1}, ["x"]])
+def test_damaged_events_are_told_in_a_sentence(
+    submitter: Submitter, history: History, database: Database, milestones: object
+) -> None:
+    run_id = submitter.submit("x", NEUTRAL)
+    with database.write() as session:
+        session.execute(update(Run).where(Run.id == run_id).values(milestones=milestones))
+    with pytest.raises(DecodeLabError, match="damaged"):
+        history.run(run_id)
+    assert ids(history) == [run_id]
