@@ -5,8 +5,8 @@ Nothing is saved. The child answers the requests in turn, one run after the othe
 
 import subprocess
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
@@ -41,17 +41,9 @@ def run_local(
         {"run_id": local_id(index), "prompt": prompt, "settings": arm.as_dict(), "checkpoint": checkpoint}
         for index, arm in enumerate(arms)
     ]
-    num_ended = 0
-    with _child(app_settings, requests) as lines:
-        for line in lines:
-            values = orjson.loads(line)
-            if "error" in values:
-                raise LocalError(values["error"])
-            event = Event.decode(line)
-            yield event
-            num_ended += isinstance(event.payload, Ended)
-    if num_ended != len(arms):
-        raise UnavailableError("The local engine ended before the run did; its messages are above.")
+    with _child(app_settings) as ask:
+        for request in requests:
+            yield from ask(request)
 
 
 def local_id(index: int) -> str:
@@ -92,8 +84,15 @@ def collect(
     ]
 
 
+_Ask = Callable[[dict[str, Any]], Iterator[Event]]
+
+
 @contextmanager
-def _child(app_settings: AppSettings, requests: Sequence[dict[str, Any]]) -> Iterator[Iterator[bytes]]:
+def _child(app_settings: AppSettings) -> Iterator[_Ask]:
+    """A function that gives the child a request and the events of its run.
+
+    One request at a time: were all of them written first, both sides would wait for each other once the pipes are full.
+    """
     command = [sys.executable, "-m", "workers.local"]
     child = subprocess.Popen(
         command,
@@ -104,13 +103,32 @@ def _child(app_settings: AppSettings, requests: Sequence[dict[str, Any]]) -> Ite
     )
     if child.stdin is None or child.stdout is None:
         raise RefusedError("The local engine has no pipes.")
+    requests_out, lines = child.stdin, child.stdout
+
+    def ask(request: dict[str, Any]) -> Iterator[Event]:
+        with suppress(BrokenPipeError):  # a child that is gone has said why, or its output ends
+            requests_out.write(orjson.dumps(request) + b"\n")
+            requests_out.flush()
+        return _until_ended(lines)
+
     try:
-        with child.stdin as requests_out:
-            requests_out.write(b"".join(orjson.dumps(request) + b"\n" for request in requests))
-        yield (line for line in child.stdout if line.strip())
-    except BrokenPipeError as exc:
-        raise UnavailableError("The local engine did not start; its messages are above.") from exc
+        yield ask
     finally:
-        child.stdout.close()
+        with suppress(BrokenPipeError):
+            requests_out.close()
+        lines.close()
         child.terminate()
         child.wait()
+
+
+def _until_ended(lines: Iterable[bytes]) -> Iterator[Event]:
+    """The events of one run. Raises LocalError for the child's own, UnavailableError where the lines end too early."""
+    for line in filter(bytes.strip, lines):
+        values = orjson.loads(line)
+        if "error" in values:
+            raise LocalError(values["error"])
+        event = Event.decode(line)
+        yield event
+        if isinstance(event.payload, Ended):
+            return
+    raise UnavailableError("The local engine ended before the run did; its messages are above.")

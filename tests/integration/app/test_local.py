@@ -97,3 +97,12 @@ def test_a_prompt_that_is_no_text_is_refused(start: Start) -> None:
     assert process.returncode == 2, err
     error = json.loads(out)["error"]
     assert (error["code"], error["field"]) == ("invalid_prompt", "prompt")
+
+
+def test_more_requests_and_events_than_both_pipes_hold(start: Start) -> None:
+    """The child tells of its first run long before it reads its last request: nobody may wait for the other."""
+    arm = ("--arm", '{"max_tokens": 4, "alternatives": 50}')
+    process = start("compare", "the quick brown fox " * 300, *arm, *arm, "--seeds", "16", "--json")
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert len(json.loads(output)["arms"]) == 32
