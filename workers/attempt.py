@@ -15,19 +15,11 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from models.db.runs import PRODUCTIVE_TOKENS
-from models.errors import (
-    CheckpointError,
-    DatabaseUnavailableError,
-    DecodeLabError,
-    DeviceMemoryError,
-    LeaseLostError,
-    NumericalError,
-    RefusedError,
-    UnavailableError,
-)
+from models.errors import DatabaseUnavailableError, DecodeLabError, LeaseLostError, UnavailableError
 from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
+from workers.engine.failures import reason_for
 from workers.parts import Parts, Waits
 from workers.probation import Turn
 from workers.record import Claim, Record
@@ -254,15 +246,7 @@ class Attempt:
 
 def stop_for(exc: Exception) -> StopRecord:
     """The ending of a run that cannot go on because of `exc`."""
-    match exc:
-        case NumericalError():
-            reason = StopReason.ERROR_NUMERICAL
-        case DeviceMemoryError() | MemoryError():
-            reason = StopReason.ERROR_OUT_OF_MEMORY
-        case RefusedError() | CheckpointError():
-            reason = StopReason.ERROR_CHECKPOINT  # this checkpoint cannot run this prompt with these settings
-        case _:
-            reason = StopReason.ERROR_INTERNAL
+    reason = reason_for(exc)
     if isinstance(exc, DecodeLabError):
         return StopRecord(reason, message=exc.message)
     return StopRecord(reason, message="A fault of the worker ended this run; the worker's log says more under its id.")

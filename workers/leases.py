@@ -25,10 +25,6 @@ class LeaseKeeper:
     def stop(self) -> None:
         self._loop.stop()
 
-    @property
-    def num_held(self) -> int:
-        return len(self._held)
-
     @contextmanager
     def hold(self, lease: Lease) -> Iterator[None]:
         with self._lock:

@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 
@@ -21,23 +20,19 @@ from models.errors import NumericalError, PromptError, RunError, SettingError
 from models.events import Candidate, Ended, Prefilled, StopReason, TokenPicked
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.failures import reason_for
 from workers.engine.ledger import LedgerEntry, write
 from workers.engine.logits.pipeline import Row, process, unhealthy_rows
 from workers.engine.runner import Runner, is_device_fault, is_out_of_memory
 from workers.engine.sampler import pick
 from workers.engine.scheduler import Chunk, Scheduler
 from workers.engine.sequence import Limits, Request, Sequence
-from workers.engine.stopping import Decision
+from workers.engine.stopping import Decision, interruption
 from workers.engine.transcript import Transcript
 
 __all__ = ["Engine", "Output", "Request"]
 
 _logger = logging.getLogger(__name__)
-_ERRORS: Final = {
-    "numerical": StopReason.ERROR_NUMERICAL,
-    "out_of_memory": StopReason.ERROR_OUT_OF_MEMORY,
-}
-_PRECEDENCE: Final = list(StopReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +102,7 @@ class Engine:
         """
         outputs: list[Output] = []
         for sequence in [s for s in self._sequences.values() if s.interrupts]:
-            first, *also = sorted(sequence.interrupts, key=_PRECEDENCE.index)
-            self._end(sequence, Decision(first, tuple(also), None, None), outputs)
+            self._end(sequence, interruption(sequence.interrupts), outputs)
         plan = self._scheduler.plan()
         for sequence_id in plan.decode:
             self._guarded(self._decode, self._sequences[sequence_id], outputs)
@@ -124,7 +118,7 @@ class Engine:
         try:
             advance(sequence, outputs)
         except RunError as exc:
-            reason, message = _ERRORS.get(exc.code, StopReason.ERROR_INTERNAL), exc.message
+            reason, message = reason_for(exc), exc.message
         except Exception as exc:
             if is_device_fault(exc):
                 raise
@@ -137,7 +131,7 @@ class Engine:
                 )
         else:
             return
-        self._end(sequence, Decision(reason, (), None, None), outputs, message=message)
+        self._end(sequence, interruption({reason}), outputs, message=message)
 
     def _prefill(self, chunk: Chunk, sequence: Sequence, outputs: list[Output]) -> None:
         if sequence.decision is not None:  # an earlier attempt had come to its end and could not say so

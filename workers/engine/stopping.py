@@ -5,7 +5,7 @@ earliest wins, then the longer one. The scanner reads every character once for e
 Pratt 1977), so a step costs its own characters, however long the text is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,7 +121,6 @@ class StepFacts:
     ignore_eos: bool = False
     match: Match | None = None
     is_constraint_complete: bool = False
-    interrupts: frozenset[StopReason] = frozenset()  # from outside: cancelled, time_limit, worker_lost, error:*
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Decision:
 
 def decide(facts: StepFacts) -> Decision | None:
     """The reason that ends the run at this step, or None to go on. The order of precedence is that of StopReason."""
-    true = sorted(_true_reasons(facts), key=_PRECEDENCE.__getitem__)
+    true = _in_order(_true_reasons(facts))
     if not true:
         return None
     reason = true[0]
@@ -163,6 +162,16 @@ def decide(facts: StepFacts) -> Decision | None:
     )
 
 
+def interruption(reasons: Collection[StopReason]) -> Decision:
+    """The ending of a run for reasons from outside its own rules: a cancel, a limit, an error. At least one."""
+    first, *also = _in_order(reasons)
+    return Decision(first, tuple(also), None, None)
+
+
+def _in_order(reasons: Collection[StopReason]) -> list[StopReason]:
+    return sorted(reasons, key=_PRECEDENCE.__getitem__)
+
+
 def _true_reasons(facts: StepFacts) -> set[StopReason]:
     conditions = {
         StopReason.EOS: facts.token_id in facts.end_token_ids and not facts.ignore_eos,
@@ -172,4 +181,4 @@ def _true_reasons(facts: StepFacts) -> set[StopReason]:
         StopReason.MAX_TOKENS: facts.num_generated >= facts.max_tokens,
         StopReason.CONTEXT_FULL: facts.num_positions >= facts.context_length,
     }
-    return {reason for reason, holds in conditions.items() if holds} | facts.interrupts
+    return {reason for reason, holds in conditions.items() if holds}

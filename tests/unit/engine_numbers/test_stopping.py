@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.events import NearMiss, StopReason, StopRecord
-from workers.engine.stopping import Decision, Match, StepFacts, StopScanner, decide
+from workers.engine.stopping import Decision, Match, StepFacts, StopScanner, decide, interruption
 
 TEXT = st.text("ab", max_size=6)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4)
@@ -123,10 +123,6 @@ REASONS: list[tuple[StopReason, dict[str, object]]] = [
     (StopReason.CONSTRAINT_COMPLETE, {"is_constraint_complete": True}),
     (StopReason.MAX_TOKENS, {"num_generated": 10}),
     (StopReason.CONTEXT_FULL, {"num_positions": 100}),
-    (StopReason.CANCELLED, {"interrupts": frozenset({StopReason.CANCELLED})}),
-    (StopReason.TIME_LIMIT, {"interrupts": frozenset({StopReason.TIME_LIMIT})}),
-    (StopReason.WORKER_LOST, {"interrupts": frozenset({StopReason.WORKER_LOST})}),
-    (StopReason.ERROR_NUMERICAL, {"interrupts": frozenset({StopReason.ERROR_NUMERICAL})}),
 ]
 
 
@@ -146,10 +142,7 @@ def test_each_reason_alone(reason: StopReason, changes: dict[str, object]) -> No
 def test_the_earlier_reason_wins_and_the_others_are_recorded(first: int) -> None:
     changes: dict[str, object] = {}
     for _, change in reversed(REASONS[first:]):
-        interrupts = changes.get("interrupts", frozenset()) | change.get("interrupts", frozenset())  # type: ignore[operator]
         changes |= change
-        if interrupts:
-            changes["interrupts"] = interrupts
     decision = decide(facts(**changes))
     assert decision is not None
     assert decision.reason is REASONS[first][0]
@@ -187,9 +180,10 @@ def test_an_end_token_that_is_also_a_stop_token_is_eos_and_says_so() -> None:
     assert decision == Decision(StopReason.EOS, (StopReason.STOP_TOKEN,), 2, None)
 
 
-def test_an_interrupt_without_a_token() -> None:
-    decision = decide(facts(token_id=None, interrupts=frozenset({StopReason.CANCELLED})))
-    assert decision == Decision(StopReason.CANCELLED, (), None, None)
+def test_of_several_interruptions_the_earlier_one_in_the_list_ends_the_run() -> None:
+    outside = [StopReason.CANCELLED, StopReason.TIME_LIMIT, StopReason.WORKER_LOST, StopReason.ERROR_NUMERICAL]
+    assert interruption({StopReason.CANCELLED}) == Decision(StopReason.CANCELLED, (), None, None)
+    assert interruption(outside[::-1]) == Decision(StopReason.CANCELLED, tuple(outside[1:]), None, None)
 
 
 def test_max_tokens_zero_ends_before_the_first_token() -> None:
@@ -199,6 +193,5 @@ def test_max_tokens_zero_ends_before_the_first_token() -> None:
 
 
 def test_the_record_of_an_error_carries_its_sentence() -> None:
-    decision = decide(facts(token_id=None, interrupts=frozenset({StopReason.ERROR_NUMERICAL})))
-    assert decision is not None
+    decision = interruption({StopReason.ERROR_NUMERICAL})
     assert decision.record(message="the logits held NaN").message == "the logits held NaN"
