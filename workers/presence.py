@@ -8,7 +8,7 @@ from typing import Final
 
 import redis
 
-from models.errors import BrokerUnavailableError
+from models.errors import BrokerUnavailableError, UnavailableError
 from models.names import (
     CANCEL_CHANNEL,
     PRESENCE_EVERY_S,
@@ -109,4 +109,13 @@ class CancelListener:
             while not self._is_stopping.is_set():
                 message = channel.get_message(timeout=LISTEN_S)
                 if message is not None:
-                    self._on_hint(message["data"].decode())
+                    self._follow(message["data"])
+
+    def _follow(self, hint: bytes) -> None:
+        """A fault of one run, or a hint that names none, must not cost the others theirs."""
+        try:
+            self._on_hint(hint.decode())
+        except UnavailableError:
+            raise
+        except Exception:
+            logger.exception("a cancel hint could not be followed: %r", hint)
