@@ -67,19 +67,23 @@ class Worker:
     drain_s: float
 
     def run(self) -> int:
-        """Work until TERM or INT, then leave every run ended or handed over."""
+        """Work until TERM or INT, then leave every run ended or handed over. Returns the exit status.
+
+        A consumer that ends by itself, at a message that is no message, leaves a worker that must be replaced.
+        """
         self.publisher.start()
         for service in self.services:
             service.start()
         self.presence.start()
         threading.Thread(target=self._drain_when_told, name="drain", daemon=True).start()
         self.consumer.run()
+        status = 0 if self.consumer.stopping.is_set() else EXIT_BROKEN
         for service in reversed(self.services):
             service.stop()
         self.publisher.close(timeout_s=2)
         self.database.close()
         logger.info("stopped")
-        return 0
+        return status
 
     def _drain_when_told(self) -> None:
         self.consumer.stopping.wait()

@@ -21,6 +21,18 @@ def test_a_foreign_message_holds_nobody_up(lite_stack: Stack, start_worker: Star
     assert not worker.has_left
 
 
+def test_a_worker_whose_consumer_ended_by_itself_asks_to_be_replaced(
+    lite_stack: Stack, start_worker: StartWorker
+) -> None:
+    """The queue's library does not survive what is no JSON; the message is gone then, and the next worker works."""
+    worker = start_worker(lite_stack)
+    with lite_stack.valkey.client() as client:
+        client.lpush(queue_for(CHECKPOINT), b"no json")
+    assert worker.wait(15) == 70
+    start_worker(lite_stack)
+    assert lite_stack.wait_ended(lite_stack.submit()).stop_reason is not None
+
+
 @pytest.mark.parametrize("hint", [b"\xff", b"", b"no such run"])
 def test_a_foreign_hint_holds_nobody_up(lite_stack: Stack, start_worker: StartWorker, hint: bytes) -> None:
     worker = start_worker(lite_stack)
