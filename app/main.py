@@ -20,7 +20,7 @@ from app.parts import Parts
 from app.serving import Serving
 from app.settings import AppSettings
 from app.submit import Submitter
-from app.theme import css, theme
+from app.theme import css, script, theme
 from models.db.session import Database
 
 MAX_WAITING_EVENTS: Final = 500
@@ -80,7 +80,7 @@ def _mount(app: FastAPI, demo: gr.Blocks) -> None:
         path="/",
         theme=theme(),
         css=css(),
-        head='<meta name="color-scheme" content="light dark">',
+        head=f'<meta name="color-scheme" content="light dark"><script>{script("nudge.js")}</script>',
         footer_links=[],
         run_history=False,
         allowed_paths=[],

@@ -27,6 +27,7 @@ class Frame:
     alert: gr.HTML
     checkpoint: gr.Dropdown
     status: gr.HTML
+    nudge: gr.Button  # pressed by `static/nudge.js` soon after every action
 
 
 def frame(page: str) -> Frame:
@@ -41,7 +42,8 @@ def frame(page: str) -> Frame:
             [], label="checkpoint", visible=False, elem_id="dl-checkpoint", container=False, min_width=160, scale=0
         )
     place = gr.HTML(alert(None), elem_id="dl-alert", apply_default_css=False, js_on_load=None)
-    return Frame(place, checkpoint, status)
+    nudge = gr.Button("status", visible="hidden", elem_id="dl-nudge")
+    return Frame(place, checkpoint, status, nudge)
 
 
 def keep_status(demo: gr.Blocks, parts: Frame, handlers: Handlers) -> None:
@@ -55,7 +57,7 @@ def keep_status(demo: gr.Blocks, parts: Frame, handlers: Handlers) -> None:
     demo.load(**event)
     # Gradio's client can lose an event that is sent while the page's stream is being closed; the next event opens a new
     # stream, which brings the lost answer too. So a tick is sent even while an earlier one has no answer.
-    gr.Timer(STATUS_EVERY_S).tick(**event, trigger_mode="multiple")
+    gr.on([gr.Timer(STATUS_EVERY_S).tick, parts.nudge.click], **event, trigger_mode="multiple")
     parts.checkpoint.input(**event)
 
 

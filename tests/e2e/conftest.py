@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.conftest import missing
 from tests.fakes.app import FakeStack, application
@@ -71,6 +71,7 @@ class Site:
         self.contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
+        expect.set_options(timeout=15_000)
         self.watched.attach(page, self.url)
         page.goto(self.url + path)
         page.wait_for_selector("#dl-nav")

@@ -382,6 +382,25 @@ def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> No
     assert strip_text(page) == " a\n\nb"
 
 
+def test_an_action_is_followed_by_an_event_that_brings_lost_answers(
+    site: Site, stack: FakeStack, monkeypatch: Any
+) -> None:
+    page = site.open()
+    answer, calls = stack.workers, []
+
+    def workers() -> list[WorkerPresence]:
+        calls.append(time.monotonic())
+        return answer()
+
+    monkeypatch.setattr(stack, "workers", workers)
+    while not calls:  # just after a tick, so that the next regular one is 5 s away
+        page.wait_for_timeout(50)
+    calls.clear()
+    page.get_by_role("button", name="raw").click()
+    page.wait_for_timeout(3000)
+    assert len(calls) == 1
+
+
 def test_a_tick_without_an_answer_does_not_hold_up_the_next(site: Site, stack: FakeStack, monkeypatch: Any) -> None:
     page = site.open()
     answer, calls = stack.workers, []
