@@ -15,7 +15,7 @@ from app.history import RunFilter
 from app.merging import HEARTBEAT_S, merged
 from app.parts import Parts
 from app.render import notices
-from app.render.arms import MAX_ARMS, arms_settings, compare_head, compare_view
+from app.render.arms import MAX_ARMS, arms_settings, compare_head, compare_view, one_run_an_arm
 from app.render.divergence import CompareView, arm_name
 from app.render.form import Form, settings_of, split
 from app.render.history import history_rows, history_table
@@ -100,7 +100,7 @@ class Handlers:
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, SKIP, notices.alert(exc), *_buttons(is_running=False)
             return
-        view = compare_view(experiment_id, list(zip(run_ids, settings, strict=True)))
+        view = compare_view(experiment_id, dict(enumerate(zip(run_ids, settings, strict=True))))
         async with aclosing(self._watch_arms(view)) as updates:
             async for update in updates:
                 yield update
@@ -112,7 +112,8 @@ class Handlers:
             return
         try:
             detail = await asyncio.to_thread(self._parts.history.experiment, experiment_id)
-            view = compare_view(experiment_id, [(arm.id, arm.settings) for arm in detail.arms])
+            arms_by_index = one_run_an_arm(detail)
+            view = compare_view(experiment_id, {i: (arm.id, arm.settings) for i, arm in arms_by_index.items()})
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
@@ -131,7 +132,7 @@ class Handlers:
             return notices.hint(exc)
         vocab_size = await asyncio.to_thread(self._vocab_size, checkpoint)
         panels = []
-        for i, arm in enumerate(detail.arms[:MAX_ARMS]):
+        for i, arm in list(one_run_an_arm(detail).items())[:MAX_ARMS]:
             try:
                 token = await self._token(arm.id, int(event.index))
             except NotFoundError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from app.record import ExperimentDetail
+from app.record import ExperimentDetail, RunDetail
 from app.render.divergence import Arm, CompareView, arm_name
 from app.render.form import Form, changed_words, settings_of, split
 from app.render.live import RunView
@@ -20,18 +20,26 @@ def arms_settings(arms: Sequence[Form], budget: Form | None) -> list[Settings]:
     return [_arm_settings(i, {**arm, **(budget or {})}) for i, arm in enumerate(arms)]
 
 
-def compare_view(experiment_id: str, runs: Sequence[tuple[str, Settings]]) -> CompareView:
-    """The view of the first arms before any event; it says how many there are beyond them."""
+def one_run_an_arm(detail: ExperimentDetail) -> dict[int, RunDetail]:
+    """The run that stands for each arm that is still there, by the arm's index.
+
+    With several seeds that is the first seed's: the columns share their noise.
+    """
+    return {arm.arm_index or 0: arm for arm in detail.arms if not arm.sample_index}
+
+
+def compare_view(experiment_id: str, runs: Mapping[int, tuple[str, Settings]]) -> CompareView:
+    """The view of the first arms, by their index, before any event; it says how many there are beyond them."""
     arms = [
-        Arm(arm_name(i), changed_words(settings), RunView(run_id, settings))
-        for i, (run_id, settings) in enumerate(runs[:MAX_ARMS])
+        Arm(arm_name(index), changed_words(settings), RunView(run_id, settings))
+        for index, (run_id, settings) in list(runs.items())[:MAX_ARMS]
     ]
     return CompareView(experiment_id, arms, num_left_out=max(0, len(runs) - MAX_ARMS))
 
 
 def compare_head(detail: ExperimentDetail) -> tuple[str, list[Form], Form]:
     """A saved comparison's prompt, the forms of its arms, and the budget, which is that of the first."""
-    forms = [split(arm.settings) for arm in detail.arms[:MAX_ARMS]]
+    forms = [split(arm.settings) for arm in list(one_run_an_arm(detail).values())[:MAX_ARMS]]
     return detail.prompt, [form for form, _ in forms], forms[0][1] if forms else {}
 
 
