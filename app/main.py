@@ -7,6 +7,7 @@ from typing import Any, Final
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from app.api.routes import build_router
 from app.follow import Follower
@@ -18,7 +19,7 @@ from app.pages.history import history
 from app.pages.playground import playground
 from app.parts import Parts
 from app.serving import Serving
-from app.settings import AppSettings
+from app.settings import LOOPBACK, AppSettings
 from app.submit import Submitter
 from app.theme import css, script, theme
 from models.db.session import Database
@@ -58,6 +59,9 @@ def build(settings: AppSettings) -> FastAPI:
         history=History(database),
     )
     app = FastAPI(title="Decode Lab", docs_url=None, redoc_url=None)
+    if settings.host in LOOPBACK:
+        # The page asks for no login: without this a foreign site whose name is made to mean this machine could use it.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, "[::1]"])
     app.include_router(build_router(database, serving))
     return with_pages(app, parts, settings.checkpoint_names)
 

@@ -17,7 +17,7 @@ from models.environment import PREFIX, wrong_variable
 from models.errors import SettingError
 
 DEFAULT_REDIS_PORT: Final = 6390
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class AppSettings(BaseSettings):
@@ -51,7 +51,7 @@ class AppSettings(BaseSettings):
 
     def check_address(self) -> None:
         """Raise SettingError for an address that others can reach, unless the operator has said that this is meant."""
-        if self.host not in _LOOPBACK and not self.insecure:
+        if self.host not in LOOPBACK and not self.insecure:
             raise SettingError(
                 f"DECODELAB_HOST: {self.host} can be reached by others and the page asks for no login; use 127.0.0.1, "
                 "or set DECODELAB_INSECURE=true where something else guards it.",
