@@ -75,9 +75,7 @@ def main() -> None:
     entry = Catalog.parse(DEFAULT_CHECKPOINTS, options.data).entry()
     prepare(entry)
     checkpoint = load_checkpoint(entry, device="cpu", dtype="float32")
-    prompt_ids = (checkpoint.encode("The quick brown fox jumps over the lazy dog. ") * options.context)[
-        : options.context
-    ]
+    prompt_ids = (checkpoint.encode(SENTENCE) * options.context)[: options.context]
     bare = bare_pass(checkpoint, prompt_ids)
     cases = [start(checkpoint, prompt_ids, name, options.steps) for name in CASES]
     bare_ms: list[float] = []
