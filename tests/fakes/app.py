@@ -276,6 +276,7 @@ class FakeStack:
             settings=run.settings,
             text=text_of(events),
             events=tuple(events),
+            arm_index=run.arm_index,
         )
 
     def experiment(self, experiment_id: str) -> ExperimentDetail:
