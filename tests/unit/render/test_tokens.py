@@ -7,7 +7,8 @@ from app.render.tokens import CUT, PART, SCALES, SPECIAL, WITHHELD, line, scales
 from app.theme import NUM_SHADES
 from models.events import Event
 from models.sampling import Settings
-from tests.fakes.app import FakeStack, token
+from tests.fakes.app import FakeStack
+from tests.fakes.scripted_runs import token
 
 
 def test_a_plain_token_is_five_values() -> None:
