@@ -16,11 +16,12 @@ from app.merging import HEARTBEAT_S, merged
 from app.parts import Parts
 from app.render import notices
 from app.render.arms import MAX_ARMS, arms_settings, compare_head, compare_view, one_run_an_arm
-from app.render.divergence import CompareView, arm_name
+from app.render.divergence import CompareView
 from app.render.form import Form, settings_of, split
 from app.render.history import history_rows, history_table
 from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
+from app.render.panel import arm_name
 from models.errors import DecodeLabError, NotFoundError
 from models.events import StopReason, TokenPicked
 

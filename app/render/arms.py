@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from app.record import ExperimentDetail, RunDetail
-from app.render.divergence import Arm, CompareView, arm_name
+from app.render.divergence import Arm, CompareView
 from app.render.form import Form, changed_words, settings_of, split
 from app.render.live import RunView
+from app.render.panel import arm_name
 from models.errors import LimitError, SettingError
 from models.sampling import Settings
 

@@ -6,7 +6,6 @@ from typing import Any
 from app.compare import Divergence, explain, figures, first_divergence
 from app.render.ending import reason_words
 from app.render.live import RunView
-from app.render.panel import ARM_NAMES
 from app.render.text import count, esc, milliseconds
 
 
@@ -71,10 +70,6 @@ class CompareView:
             '<th class="dl-num">distinct-2</th><th class="dl-num">TTFT</th><th class="dl-num">tok/s</th></tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )
-
-
-def arm_name(index: int) -> str:
-    return ARM_NAMES[index] if index < len(ARM_NAMES) else str(index + 1)
 
 
 def _compare(base: RunView, arm: Arm) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from app.history import RunSummary
 from app.render.ending import reason_words
-from app.render.panel import ARM_NAMES
+from app.render.panel import arm_name
 from app.render.text import clipped, count, esc, quoted, spelled
 
 _HEAD: Final = (
@@ -74,8 +74,7 @@ def _named(prompt: str) -> str:
 def _arm(row: RunSummary) -> str:
     if row.experiment_id is None:
         return ""
-    index = row.arm_index or 0
-    name = ARM_NAMES[index] if index < len(ARM_NAMES) else str(index + 1)
+    name = arm_name(row.arm_index or 0)
     link = f"./compare?experiment={esc(row.experiment_id)}"
     return f'<a class="dl-armlink" href="{link}" title="open the comparison">{name}</a> '
 

@@ -10,6 +10,11 @@ from models.sampling import DEFAULT_ORDER
 ARM_NAMES: Final = "ABCD"
 
 
+def arm_name(index: int) -> str:
+    """A letter for an arm that the page has a column for, else its number."""
+    return ARM_NAMES[index] if index < len(ARM_NAMES) else str(index + 1)
+
+
 def settings_panel() -> str:
     """All controls but the budget, the rarer ones folded; with the count of changes and a reset."""
     groups = "".join(_group(g.title, "".join(_row(c) for c in g.controls)) for g in GROUPS)

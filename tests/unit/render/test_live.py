@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.render.divergence import Arm, CompareView, arm_name
+from app.render.divergence import Arm, CompareView
 from app.render.live import RunView, view_of
+from app.render.panel import arm_name
 from app.render.timing import cache_line, figures, gaps_chart, segments, waterfall
 from models.events import Ended, Event, Passes, Prefilled, Resumed, Started, Status, StopReason, StopRecord, Timing
 from models.sampling import Settings
