@@ -32,7 +32,7 @@ def one_run_an_arm(detail: ExperimentDetail) -> dict[int, RunDetail]:
 def compare_view(experiment_id: str, runs: Mapping[int, tuple[str, Settings]]) -> CompareView:
     """The view of the first arms, by their index, before any event; it says how many there are beyond them."""
     arms = [
-        Arm(arm_name(index), changed_words(settings), RunView(run_id, settings))
+        Arm(arm_name(index), changed_words(settings.changed()) or "neutral", RunView(run_id, settings))
         for index, (run_id, settings) in list(runs.items())[:MAX_ARMS]
     ]
     return CompareView(experiment_id, arms, num_left_out=max(0, len(runs) - MAX_ARMS))

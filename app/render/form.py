@@ -46,23 +46,22 @@ def settings_of(form: Mapping[str, Any]) -> Settings:
     return Settings.parse(values)
 
 
-def changed_words(settings: Settings) -> str:
-    """What is not neutral, as `temperature 0.8, top_p 0.95`; `neutral` for nothing. Not escaped."""
-    parts = [f"{field} {_short(field, settings)}" for field in settings.changed() if field != "max_tokens"]
-    return ", ".join(parts) or "neutral"
+def changed_words(changed: Mapping[str, Any]) -> str:
+    """What `Settings.changed` names, as `temperature 0.8, top_p 0.95`; "" for nothing. Not escaped.
+
+    Long values are told by their number of entries. A saved run may have settings that this version does not know.
+    """
+    return ", ".join(f"{field} {_short(field, value)}" for field, value in changed.items() if field != "max_tokens")
 
 
-def _short(field: str, settings: Settings) -> str:
-    value = getattr(settings, field)
-    match CONTROLS[field].kind:
-        case "lines":
-            return str(len(value))
-        case "order":
-            return "changed"
-        case "flag":
-            return "on"
-        case _:
-            return _text(field, value)
+def _short(field: str, value: Any) -> str:
+    if field == "order":
+        return "changed"
+    if isinstance(value, list | dict):
+        return str(len(value))
+    if value is True:
+        return "on"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _text(field: str, value: Any) -> str:

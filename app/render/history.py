@@ -1,10 +1,11 @@
 """The table of saved runs: dense, one line a run, every cell escaped; a line opens its run or its comparison."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from app.history import RunSummary
 from app.render.ending import reason_words
+from app.render.form import changed_words
 from app.render.panel import arm_name
 from app.render.text import clipped, count, esc, quoted, spelled
 
@@ -38,12 +39,6 @@ def history_rows(rows: Sequence[RunSummary]) -> str:
 def link_to(row: RunSummary) -> str:
     """The address at which a run opens, relative to the pages' root."""
     return f"./?run={esc(row.id)}"
-
-
-def changed_words(changed: dict[str, Any]) -> str:
-    """The saved changes in short; long values as their number of entries. Not escaped."""
-    parts = [f"{field} {_short(value)}" for field, value in changed.items() if field != "max_tokens"]
-    return ", ".join(parts)
 
 
 def _row(row: RunSummary) -> str:
@@ -83,11 +78,3 @@ def _stop(row: RunSummary) -> str:
     if row.stop_reason is None:
         return f'<span class="dl-soft">{esc(row.status.value)}</span>'
     return esc(reason_words(row.stop_reason.value))
-
-
-def _short(value: object) -> str:
-    if value is True:
-        return "on"
-    if isinstance(value, list | tuple | dict):
-        return f"({len(value)})"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -104,9 +104,9 @@ def test_a_form_gives_its_settings_back(settings: Settings) -> None:
 
 
 def test_changed_words() -> None:
-    assert changed_words(NEUTRAL) == "neutral"
+    assert changed_words(NEUTRAL.changed()) == ""
     settings = Settings(temperature=0.2, stop=("a", "b"), ignore_eos=True, max_tokens=5, seed=3)
-    assert changed_words(settings) == "temperature 0.2, stop 2, ignore_eos on"
+    assert changed_words(settings.changed()) == "temperature 0.2, stop 2, ignore_eos on"
 
 
 def test_the_panels_are_plain_html() -> None:
