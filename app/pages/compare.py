@@ -3,7 +3,7 @@
 import gradio as gr
 
 from app.handlers import EXAMPLE_PROMPT, Handlers
-from app.pages.controls import arms_component, budget_component, columns_component, plain, prompt_box, steps
+from app.pages.controls import arms_component, columns_component, plain, prompt_box, run_bar, steps
 from app.pages.frame import SHORT, STREAM, frame, keep_status, query_js
 from app.pages.playground import connect_count
 
@@ -16,10 +16,7 @@ def compare(demo: gr.Blocks, handlers: Handlers) -> None:
     with gr.Row(elem_id="dl-main"):
         with gr.Column(elem_id="dl-left", scale=5, min_width=320):
             prompt, count = prompt_box(EXAMPLE_PROMPT)
-            with gr.Row(elem_id="dl-runbar"):
-                run = gr.Button("Run all", variant="primary", elem_id="dl-run", min_width=90, scale=0)
-                stop = gr.Button("Stop", variant="stop", visible=False, elem_id="dl-stop", min_width=90, scale=0)
-                budget = budget_component()
+            run, stop, budget = run_bar("Run all")
         with gr.Column(elem_id="dl-right", scale=6, min_width=320):
             arms = arms_component(FIRST_ARMS)
     columns = columns_component()

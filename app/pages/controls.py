@@ -30,9 +30,13 @@ def settings_component() -> gr.HTML:
     return _form(settings_panel(), "dl-settings", draws_seed=False)
 
 
-def budget_component() -> gr.HTML:
-    """Seed and max_tokens; a seed is drawn when the page opens."""
-    return _form(budget_bar(), "dl-budget", draws_seed=True)
+def run_bar(label: str) -> tuple[gr.Button, gr.Button, gr.HTML]:
+    """Run, Stop, and the budget: seed and max_tokens, a seed being drawn when the page opens."""
+    with gr.Row(elem_id="dl-runbar"):
+        run = gr.Button(label, variant="primary", elem_id="dl-run", min_width=90, scale=0)
+        stop = gr.Button("Stop", variant="stop", visible=False, elem_id="dl-stop", min_width=90, scale=0)
+        budget = _form(budget_bar(), "dl-budget", draws_seed=True)
+    return run, stop, budget
 
 
 def arms_component(value: list[dict[str, str]]) -> gr.HTML:

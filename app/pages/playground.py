@@ -3,7 +3,7 @@
 import gradio as gr
 
 from app.handlers import EXAMPLE_PROMPT, Handlers
-from app.pages.controls import budget_component, plain, prompt_box, settings_component, steps, strip_component
+from app.pages.controls import plain, prompt_box, run_bar, settings_component, steps, strip_component
 from app.pages.frame import SHORT, STREAM, Frame, frame, keep_status, query_js
 from app.render.inspector import EMPTY
 
@@ -14,10 +14,7 @@ def playground(demo: gr.Blocks, handlers: Handlers) -> None:
     with gr.Row(elem_id="dl-main"):
         with gr.Column(elem_id="dl-left", scale=6, min_width=320):
             prompt, count = prompt_box(EXAMPLE_PROMPT)
-            with gr.Row(elem_id="dl-runbar"):
-                run = gr.Button("Run", variant="primary", elem_id="dl-run", min_width=90, scale=0)
-                stop = gr.Button("Stop", variant="stop", visible=False, elem_id="dl-stop", min_width=90, scale=0)
-                budget = budget_component()
+            run, stop, budget = run_bar("Run")
             strip = strip_component()
             facts = plain("", "dl-facts")
         with gr.Column(elem_id="dl-right", scale=5, min_width=320):
