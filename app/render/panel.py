@@ -31,9 +31,10 @@ def budget_bar() -> str:
     seed, max_tokens = BUDGET
     return (
         '<div class="dl-budget">'
-        f'<label title="{esc(seed.help)}">seed {_input(seed, size=12)}</label>'
+        f'<label title="{esc(seed.help)}">seed {_input(seed, _own_id(seed), size=12)}</label>'
         '<button type="button" class="dl-link" data-new-seed>new</button>'
-        f'<label title="{esc(max_tokens.help)}">max tokens {_input(max_tokens, size=6)}</label></div>'
+        f'<label title="{esc(max_tokens.help)}">max tokens '
+        f"{_input(max_tokens, _own_id(max_tokens), size=6)}</label></div>"
     )
 
 
@@ -82,21 +83,10 @@ def _help(control: Control) -> str:
 
 
 def _widget(control: Control) -> str:
-    match control.kind:
-        case "flag":
-            return f'<input type="checkbox" id="dl-c-{control.field}" data-input>'
-        case "choice":
-            options = "".join(f'<option value="{esc(c)}">{esc(c)}</option>' for c in control.choices)
-            return f'<select id="dl-c-{control.field}" data-input>{options}</select>'
-        case "lines":
-            return (
-                f'<textarea id="dl-c-{control.field}" data-input rows="2" spellcheck="false" '
-                f'placeholder="{esc(control.placeholder)}"></textarea>'
-            )
-        case "order":
-            return f'<ol class="dl-order" id="dl-c-{control.field}" data-order>{_stages()}</ol>'
-        case _:
-            return _slider(control) + _input(control)
+    if control.kind == "order":
+        return f'<ol class="dl-order" {_own_id(control)} data-order>{_stages()}</ol>'
+    slider = _slider(control) if control.kind in ("number", "integer") else ""
+    return slider + _input(control, _own_id(control), num_lines=2)
 
 
 def _slider(control: Control) -> str:
@@ -108,11 +98,28 @@ def _slider(control: Control) -> str:
     )
 
 
-def _input(control: Control, *, size: int = 7) -> str:
-    return (
-        f'<input type="text" id="dl-c-{control.field}" data-input data-name="{control.field}" inputmode="decimal" '
-        f'autocomplete="off" size="{size}" placeholder="{esc(control.off or neutral_text(control.field))}">'
-    )
+def _own_id(control: Control) -> str:
+    return f'id="dl-c-{control.field}" data-name="{control.field}"'
+
+
+def _input(control: Control, attributes: str, *, size: int = 7, num_lines: int = 1) -> str:
+    """The element that holds a control's text; `attributes` say which of its kind it is."""
+    match control.kind:
+        case "flag":
+            return f'<input type="checkbox" {attributes} data-input>'
+        case "choice":
+            options = "".join(f'<option value="{esc(c)}">{esc(c)}</option>' for c in control.choices)
+            return f"<select {attributes} data-input>{options}</select>"
+        case "lines":
+            return (
+                f'<textarea {attributes} data-input rows="{num_lines}" spellcheck="false" '
+                f'placeholder="{esc(control.placeholder)}"></textarea>'
+            )
+        case _:
+            return (
+                f'<input type="text" {attributes} data-input inputmode="decimal" autocomplete="off" size="{size}" '
+                f'placeholder="{esc(control.off or neutral_text(control.field))}">'
+            )
 
 
 def _stages() -> str:
@@ -139,18 +146,7 @@ def _arm_row(control: Control) -> str:
 
 
 def _arm_widget(control: Control, arm: str) -> str:
-    label = f'aria-label="{control.field} of arm {arm}" data-input'
-    match control.kind:
-        case "flag":
-            return f'<input type="checkbox" {label}>'
-        case "choice":
-            options = "".join(f'<option value="{esc(c)}">{esc(c)}</option>' for c in control.choices)
-            return f"<select {label}>{options}</select>"
-        case "lines":
-            return f'<textarea {label} rows="1" spellcheck="false" placeholder="{esc(control.placeholder)}"></textarea>'
-        case _:
-            placeholder = esc(control.off or neutral_text(control.field))
-            return f'<input type="text" {label} size="8" autocomplete="off" placeholder="{placeholder}">'
+    return _input(control, f'aria-label="{control.field} of arm {arm}"', size=8)
 
 
 def _help_title(control: Control) -> str:
