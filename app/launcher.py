@@ -22,9 +22,11 @@ from app.broker import place
 from app.child import Child, describe, end, last_lines, spawn
 from app.folder import locked, make_folders
 from app.serving import Serving
-from app.settings import DEFAULT_REDIS_PORT, AppSettings
+from app.settings import AppSettings
 from app.valkey import answers, find_server, free_port, is_free, is_loopback, port_of, server_command
+from models.environment import DEFAULT_REDIS_PORT
 from models.errors import RefusedError, UnavailableError
+from models.names import EXIT_CONFIGURATION
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
 _POLL_S: Final = 0.2
@@ -35,7 +37,6 @@ _DRAIN_S: Final = "4"  # the worker hands its runs over in time for the whole st
 _STEP_GRACE_S: Final = 5.0
 _GRACE_S: Final = {"web": 2.0, "worker": 6.0, "valkey": 2.0}
 
-_EX_CONFIG: Final = 78  # sysexits.h: a worker's word for a wrong setting or an unusable checkpoint
 
 Say = Callable[[str], None]
 
@@ -153,7 +154,7 @@ class Launcher:
     def _has_worker(self, serving: Serving) -> bool:
         """Whether a worker is alive. Raises RefusedError where the one that was started says it never can be."""
         for child in self._children:
-            if child.name == "worker" and child.exit_status == _EX_CONFIG:
+            if child.name == "worker" and child.exit_status == EXIT_CONFIGURATION:
                 raise RefusedError(last_lines(child.log, 1))
         return bool(serving.workers())
 

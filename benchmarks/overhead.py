@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from models.db.ledger import token_row
+from models.environment import DEFAULT_CHECKPOINTS
 from models.events import Event, TokenPicked
 from models.sampling import Settings
-from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, prepare
+from workers.engine.catalog import Catalog, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 from workers.engine.engine import Engine, Request
 from workers.engine.runner import Runner

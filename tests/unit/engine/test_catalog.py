@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from models.environment import DEFAULT_CHECKPOINTS
 from models.errors import (
     CheckpointBrokenError,
     CheckpointMissingError,
@@ -13,7 +14,7 @@ from models.errors import (
 )
 from tests.fakes import checkpoints
 from workers.engine import sources
-from workers.engine.catalog import DEFAULT_CHECKPOINTS, Catalog, check_prepared, prepare
+from workers.engine.catalog import Catalog, check_prepared, prepare
 from workers.engine.sources import FolderSource, GgufSource, HubSource
 from workers.engine.weights import DIGEST_FILE, weights_digest
 
