@@ -46,7 +46,7 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class Addresses:
     """Where the stack answers."""
 
     redis_url: str
@@ -74,11 +74,11 @@ class Launcher:
         self._say = say
         self._stop = stop
         self._children: list[Child] = []
-        self._stack = _place(settings, say)
+        self._addresses = _place(settings, say)
         self._environment = {
             **settings.environment(),
-            "DECODELAB_REDIS_URL": self._stack.redis_url,
-            "DECODELAB_PORT": str(self._stack.web_port),
+            "DECODELAB_REDIS_URL": self._addresses.redis_url,
+            "DECODELAB_PORT": str(self._addresses.web_port),
         }
         self._environment.setdefault("DECODELAB_DRAIN_S", _DRAIN_S)
 
@@ -94,7 +94,7 @@ class Launcher:
 
     def _start(self) -> None:
         self._start_valkey()
-        facts = {"pid": os.getpid(), "redis_url": self._stack.redis_url, "web_url": self._stack.web_url}
+        facts = {"pid": os.getpid(), "redis_url": self._addresses.redis_url, "web_url": self._addresses.web_url}
         _write_json(self._settings.stack_file, facts)
         self._step("migrations", [sys.executable, "-m", "alembic", "upgrade", "head"], is_quiet=True)
         self._add("web", [sys.executable, "-m", "app.cli", "web"])  # it needs no checkpoint, and seconds to be ready
@@ -102,7 +102,7 @@ class Launcher:
         self._add("worker", [sys.executable, "-m", "workers"])
 
     def _start_valkey(self) -> None:
-        url = self._stack.redis_url
+        url = self._addresses.redis_url
         if self._settings.is_chosen("redis_url") and answers(url):
             return
         if not is_loopback(url):
@@ -138,11 +138,11 @@ class Launcher:
 
     def _announce(self) -> None:
         """Print the address once the page answers, and a worker too unless that takes too long."""
-        url = self._stack.web_url
+        url = self._addresses.web_url
         if not self._wait(lambda: page_answers(url), _PAGE_WAIT_S):
             said = last_lines(self._settings.log_folder / "web.log")
             raise UnavailableError(f"The page did not answer at {url}: {said}")
-        serving = Serving(self._stack.redis_url)
+        serving = Serving(self._addresses.redis_url)
         try:
             has_worker = self._wait(lambda: self._has_worker(serving), _WORKER_WAIT_S)
         finally:
@@ -194,7 +194,7 @@ def page_answers(url: str) -> bool:
         return False
 
 
-def _place(settings: AppSettings, say: Say) -> Stack:
+def _place(settings: AppSettings, say: Say) -> Addresses:
     """The addresses: the operator's where chosen, else the default ones or the next that are free."""
     redis_url = settings.redis_url
     if not settings.is_chosen("redis_url"):
@@ -208,7 +208,7 @@ def _place(settings: AppSettings, say: Say) -> Stack:
             )
         port = free_port(port, settings.host)
         say(f"Port {settings.port} is taken by another program; the page will be on port {port}.")
-    return Stack(redis_url, f"http://{_reachable(settings.host)}:{port}/", port)
+    return Addresses(redis_url, f"http://{_reachable(settings.host)}:{port}/", port)
 
 
 def _reachable(host: str) -> str:

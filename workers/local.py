@@ -16,11 +16,11 @@ def main() -> int:
     try:
         settings = WorkerSettings.load()
         limit_spinning()
-        from workers.bench import open_bench  # it imports torch, which reads that bound once
+        from workers.local_runs import open_local_runs  # it imports torch, which reads that bound once
 
-        bench = open_bench(settings)
+        local_runs = open_local_runs(settings)
         for index, line in enumerate(filter(bytes.strip, sys.stdin.buffer)):
-            for event in bench.run(line, default_id=f"local-{index}"):
+            for event in local_runs.run(line, default_id=f"local-{index}"):
                 _write_line(event.encode())
     except DecodeLabError as exc:
         _write_line(json.dumps(exc.as_dict()).encode())

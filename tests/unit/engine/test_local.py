@@ -13,8 +13,8 @@ from models.errors import DecodeLabError
 from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
 from tests.fakes import checkpoints
 from tests.fakes.services import REPOSITORY
-from workers.bench import Bench
 from workers.engine.catalog import Catalog
+from workers.local_runs import LocalRuns
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,10 @@ def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
     ],
 )
 def test_a_request_that_cannot_run_is_refused(folder: Path, request_: Any, code: str, field: str) -> None:
-    bench = Bench(Catalog.parse(f"tiny={folder}", folder.parent), checkpoints.load_entry)
+    local_runs = LocalRuns(Catalog.parse(f"tiny={folder}", folder.parent), checkpoints.load_entry)
     line = request_ if isinstance(request_, str) else json.dumps(request_)
     with pytest.raises(DecodeLabError) as refused:
-        next(bench.run(line.encode(), default_id="a"))
+        next(local_runs.run(line.encode(), default_id="a"))
     assert (refused.value.code, refused.value.field) == (code, field)
 
 

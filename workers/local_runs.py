@@ -22,13 +22,13 @@ from workers.settings import WorkerSettings
 _FIELDS = {"prompt", "settings", "checkpoint", "run_id"}
 
 
-def open_bench(settings: WorkerSettings) -> "Bench":
-    """A bench over the operator's checkpoints. Raises SettingError."""
+def open_local_runs(settings: WorkerSettings) -> "LocalRuns":
+    """Local runs over the operator's checkpoints. Raises SettingError."""
     torch.set_num_threads(settings.threads)
-    return Bench(Catalog.parse(settings.checkpoints, settings.data), _loader(settings))
+    return LocalRuns(Catalog.parse(settings.checkpoints, settings.data), _loader(settings))
 
 
-class Bench:
+class LocalRuns:
     """Loads each checkpoint that is asked for once, and does one run after the other."""
 
     def __init__(self, catalog: Catalog, load: Callable[[CatalogEntry], Checkpoint]) -> None:
