@@ -21,6 +21,7 @@ from typing import Any, Final
 from app.broker import place
 from app.child import Child, describe, end, last_lines, spawn
 from app.folder import locked, make_folders
+from app.migrate import PROJECT, UPGRADE
 from app.serving import Serving
 from app.settings import AppSettings
 from app.valkey import answers, find_server, free_port, is_free, is_loopback, port_of, server_command
@@ -28,7 +29,6 @@ from models.environment import DEFAULT_REDIS_PORT
 from models.errors import RefusedError, UnavailableError
 from models.names import EXIT_CONFIGURATION
 
-PROJECT: Final = Path(__file__).resolve().parent.parent
 _POLL_S: Final = 0.2
 _VALKEY_START_S: Final = 30.0
 _WORKER_WAIT_S: Final = 60.0
@@ -96,7 +96,7 @@ class Launcher:
         self._start_valkey()
         facts = {"pid": os.getpid(), "redis_url": self._addresses.redis_url, "web_url": self._addresses.web_url}
         _write_json(self._settings.stack_file, facts)
-        self._step("migrations", [sys.executable, "-m", "alembic", "upgrade", "head"], is_quiet=True)
+        self._step("migrations", list(UPGRADE), is_quiet=True)
         self._add("web", [sys.executable, "-m", "app.cli", "web"])  # it needs no checkpoint, and seconds to be ready
         self._step("checkpoint", [sys.executable, "-m", "workers.prepare"])
         self._add("worker", [sys.executable, "-m", "workers"])

@@ -14,14 +14,15 @@ from app.settings import AppSettings
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError
 
-PROJECT: Final = Path(__file__).resolve().parent.parent
+PROJECT: Final = Path(__file__).resolve().parent.parent  # where alembic.ini lies
+UPGRADE: Final = (sys.executable, "-m", "alembic", "upgrade", "head")
 
 
 def migrate(settings: AppSettings) -> None:
     """Run every migration that is missing. Raises DatabaseUnavailableError with the reason."""
     settings.data.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "alembic", "upgrade", "head"],
+        UPGRADE,
         cwd=PROJECT,
         env=settings.environment(),
         capture_output=True,
