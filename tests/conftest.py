@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,15 @@ from tests.fakes.services import (
     running_postgres,
     running_valkey,
 )
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes under test, also where the tests run in the background of a script.
+
+    A shell without job control starts those with SIGINT ignored, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing(reason: str) -> None:

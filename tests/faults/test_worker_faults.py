@@ -20,16 +20,18 @@ SLOW = Plan(step_s=0.01)
 
 def stop_outside_a_write(worker: WorkerProcess, stack: Stack) -> None:
     """SIGSTOP at a moment when the worker does not hold SQLite's one write lock, which nobody could take from it."""
-    while True:
+    for _ in range(100):
         worker.signal(signal.SIGSTOP)
         with sqlite3.connect(str(stack.database.url.database), timeout=0.3, isolation_level=None) as probe:
             try:
                 probe.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:
                 worker.signal(signal.SIGCONT)
+                time.sleep(0.05)  # stopped again at once, it would never come to the end of its write
             else:
                 probe.execute("ROLLBACK")
                 return
+    raise AssertionError("the worker was inside a write each time that it was stopped")
 
 
 def attempts(events: list[Event]) -> list[int]:
