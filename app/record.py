@@ -91,7 +91,7 @@ def detail(run: Run, events: Sequence[Event]) -> RunDetail:
         settings=saved_settings(run),
         text=run.text if Status(run.status).is_terminal else text_of(events),
         events=tuple(events),
-        stop=from_json(StopRecord, run.stop),
+        stop=None if run.stop is None else from_json(StopRecord, run.stop),
         checkpoint_revision=run.checkpoint_revision,
         weights_digest=run.weights_digest,
         experiment_id=run.experiment_id,

@@ -8,19 +8,16 @@ Laws that readers may rely on:
 - the `text` of the tokens, joined, plus `Ended.tail` is the run's text, and a text that was sent is never taken back;
 - log-probabilities are natural logs rounded to 6 decimals at their source, so stream, table, page and JSON hold the
   same number; a removed token has none (`None`) and names the stage that removed it;
-- the JSON is strict: no NaN, no Infinity.
+- the JSON is strict: no NaN, no Infinity, and one zero, because SQLite does not keep the sign of -0.0.
 """
 
-import base64
-import dataclasses
-import functools
-import types
-import typing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import orjson
+import msgspec
+
+Kind = TypeVar("Kind")
 
 
 class Status(StrEnum):
@@ -232,65 +229,42 @@ class Event:
 
     def encode(self) -> bytes:
         """Strict JSON, UTF-8. Raises TypeError for a value that JSON cannot hold."""
-        return orjson.dumps(
-            {
-                "run_id": self.run_id,
-                "attempt": self.attempt,
-                "seq": self.seq,
-                "type": self.type,
-                "payload": to_json(self.payload),
-            }
+        return _ENCODER.encode(
+            _Envelope(self.run_id, self.attempt, self.seq, self.type, msgspec.Raw(_ENCODER.encode(self.payload)))
         )
 
     @classmethod
     def decode(cls, data: bytes | str) -> "Event":
-        """The inverse of `encode`; unknown fields of a newer writer are ignored."""
-        values = orjson.loads(data)
-        payload = from_json(EVENT_TYPES[values["type"]], values["payload"])
-        return cls(values["run_id"], values["attempt"], values["seq"], payload)
+        """The inverse of `encode`; unknown fields of a newer writer are ignored.
+
+        Raises KeyError for a type that is not known here, ValueError for anything else that is no event.
+        """
+        envelope = _ENVELOPES.decode(data)
+        return cls(envelope.run_id, envelope.attempt, envelope.seq, _PAYLOADS[envelope.type].decode(envelope.payload))
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """An event whose payload is still text: its type says how to read it."""
+
+    run_id: str
+    attempt: int
+    seq: int
+    type: str
+    payload: msgspec.Raw
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
+_PAYLOADS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    name: msgspec.json.Decoder(cls) for name, cls in EVENT_TYPES.items()
+}
 
 
 def to_json(value: Any) -> Any:
     """A payload (or any value of this module) as plain JSON values; bytes become base64 text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, float):
-        return value + 0.0  # one zero: SQLite does not keep the sign of -0.0, and both encodings must be equal
-    if isinstance(value, tuple | list):
-        return [to_json(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): to_json(v) for k, v in value.items()}
-    return value
+    return msgspec.json.decode(_ENCODER.encode(value))
 
 
-def from_json(kind: Any, value: Any) -> Any:
-    """Build a value of type `kind` (a dataclass of this module or one of its field types) from plain JSON values."""
-    if value is None:
-        return None
-    origin = typing.get_origin(kind)
-    if origin in (types.UnionType, typing.Union):
-        (kind,) = [k for k in typing.get_args(kind) if k is not type(None)]
-        return from_json(kind, value)
-    if origin is tuple:
-        args = typing.get_args(kind)
-        kinds = [args[0]] * len(value) if args[-1] is Ellipsis else args
-        return tuple(from_json(k, v) for k, v in zip(kinds, value, strict=True))
-    if origin is dict:
-        return dict(value)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name in hints})
-    if kind is bytes:
-        return base64.b64decode(value)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(value)
-    return value
-
-
-@functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def from_json(kind: type[Kind], value: Any) -> Kind:
+    """The inverse of `to_json` for a dataclass of this module. Raises ValueError for what is none."""
+    return msgspec.convert(value, type=kind)

@@ -116,7 +116,7 @@ def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, positio
     ids = mine[:, 0].astype(np.int64)
     noise: list[float | None] = [None] * len(mine)
     if not row.settings.is_greedy:
-        noise = gumbel_numpy(seed_of(row), position, ids).round(_DECIMALS).tolist()
+        noise = _rounded(gumbel_numpy(seed_of(row), position, ids))
     raw, processed, penalty = (_rounded(mine[:, column]) for column in (1, 2, 4))
     stages = [None if code == NOT_REMOVED else DEFAULT_ORDER[int(code)].value for code in mine[:, 3].tolist()]
     columns = zip(ids.tolist(), raw, processed, stages, penalty, noise, strict=True)
@@ -133,25 +133,30 @@ def _entry(
     rank, rank_processed, entropy, entropy_processed = (abs(f) for f in facts.tolist())
     return LedgerEntry(
         token_id=int(chosen[0]),
-        raw_logprob=round(float(chosen[1]), _DECIMALS),
-        logprob=round(float(chosen[2]), _DECIMALS),
+        raw_logprob=_round(float(chosen[1])),
+        logprob=_round(float(chosen[2])),
         rank=int(rank),
         rank_processed=int(rank_processed),
-        entropy=round(entropy, _DECIMALS),
-        entropy_processed=round(entropy_processed, _DECIMALS),
+        entropy=_round(entropy),
+        entropy_processed=_round(entropy_processed),
         kept=processed.kept[index],
-        removed_mass={stage: round(mass, _DECIMALS) for stage, mass in processed.removed_mass[index].items()},
+        removed_mass={stage: _round(mass) for stage, mass in processed.removed_mass[index].items()},
         candidates=candidates,
         others=Others(raw=_rest([c.raw_logprob for c in candidates]), processed=_rest([c.logprob for c in candidates])),
     )
 
 
+def _round(value: float) -> float:
+    """To 6 decimals; never -0.0, whose sign a database may lose."""
+    return round(value, _DECIMALS) + 0.0
+
+
 def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """To 6 decimals; None for minus infinity."""
-    return [value if value > -np.inf else None for value in values.round(_DECIMALS).tolist()]
+    """Like `_round`; None for minus infinity."""
+    return [value if value > -np.inf else None for value in (values.round(_DECIMALS) + 0.0).tolist()]
 
 
 def _rest(logprobs: Sequence[float | None]) -> float:
     """The mass that the numbers shown leave over."""
     shown = math.fsum(math.exp(value) for value in logprobs if value is not None)
-    return round(max(0.0, 1.0 - shown), _DECIMALS)
+    return _round(max(0.0, 1.0 - shown))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,8 @@ def test_laws_of_every_entry(values: dict[str, Any], seed: int, spread: float, h
     logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(seed)) * spread
     (entry,) = entries(logits, [row(values, prompt=history, end=frozenset({0, 5}))], [len(history)])
     assert masses(entry) == pytest.approx((1, 1), abs=1e-6)
-    json.dumps(dataclasses.asdict(entry), allow_nan=False)
+    as_json = json.dumps(dataclasses.asdict(entry), allow_nan=False)
+    assert not re.search(r"-0\.0\b", as_json), "SQLite does not keep the sign of a zero"
     chosen = candidate(entry, entry.token_id)
     assert (chosen.raw_logprob, chosen.logprob, chosen.removed_by) == (entry.raw_logprob, entry.logprob, None)
     raw = [c.raw_logprob for c in entry.candidates if c.raw_logprob is not None]
