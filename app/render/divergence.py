@@ -6,7 +6,7 @@ from typing import Any
 from app.compare import Divergence, explain, figures, first_divergence
 from app.render.ending import reason_words
 from app.render.live import RunView
-from app.render.text import count, esc, milliseconds
+from app.render.text import count, decimal, esc, milliseconds
 
 
 @dataclass(slots=True)
@@ -95,16 +95,12 @@ def _figures_row(arm: Arm) -> str:
     timing = ended.timing if ended else None
     cells = [
         count(found.num_tokens),
-        _decimal(found.mean_logprob, 3),
-        _decimal(found.perplexity, 2),
-        _decimal(found.distinct.get(2), 2),
+        decimal(found.mean_logprob, 3),
+        decimal(found.perplexity, 2),
+        decimal(found.distinct.get(2), 2),
         milliseconds(timing.ttft_ms) if timing else "",
-        _decimal(timing.tokens_per_s if timing else None, 1),
+        decimal(timing.tokens_per_s if timing else None, 1),
     ]
     stop = esc(reason_words(ended.stop.reason)) if ended else f'<span class="dl-soft">{arm.view.state}</span>'
     numbers = "".join(f'<td class="dl-num">{cell}</td>' for cell in cells)
     return f'<tr><th scope="row">{esc(arm.name)}</th><td>{esc(arm.label)}</td><td>{stop}</td>{numbers}</tr>'
-
-
-def _decimal(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"

@@ -7,7 +7,7 @@ from app.history import RunSummary
 from app.render.ending import reason_words
 from app.render.form import changed_words
 from app.render.panel import arm_name
-from app.render.text import clipped, count, esc, quoted, spelled
+from app.render.text import clipped, count, decimal, esc, quoted, spelled
 
 _HEAD: Final = (
     "<thead><tr><th>time (UTC)</th><th>prompt</th><th>text</th><th>settings</th><th>stop</th>"
@@ -45,8 +45,8 @@ def _row(row: RunSummary) -> str:
     link = link_to(row)
     prompt = _named(row.prompt_start)
     settings = esc(changed_words(row.changed)) or '<span class="dl-soft">neutral</span>'
-    mean = "" if row.mean_logprob is None else f"{row.mean_logprob:.3f}"
-    speed = "" if row.tokens_per_s is None else f"{row.tokens_per_s:.1f}"
+    mean = decimal(row.mean_logprob, 3)
+    speed = decimal(row.tokens_per_s, 1)
     created = row.created_at
     return (
         f'<tr data-run="{esc(row.id)}"><td class="dl-time"><time datetime="{created.isoformat()}">'

@@ -2,7 +2,7 @@
 
 import math
 
-from app.render.text import bits, count, esc, percent, percent_of, quoted
+from app.render.text import bits, count, decimal, esc, percent, percent_of, quoted
 from models.events import Candidate, TokenPicked
 
 EMPTY = '<p class="dl-hint">Click a token, or press an arrow key in the text, to see what else could have come.</p>'
@@ -107,7 +107,7 @@ def _drawn(candidate: Candidate) -> str:
 
 
 def _signed(nats: float | None) -> str:
-    return "–" if nats is None else f"{nats:+.2f}".replace("-", "−")
+    return decimal(nats, 2, signed=True) or "–"
 
 
 def _processed(candidate: Candidate) -> str:

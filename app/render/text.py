@@ -43,6 +43,13 @@ def percent_of(probability: float) -> str:
     return f"{value:.2f} %" if value < 1 else f"{value:.1f} %"
 
 
+def decimal(value: float | None, digits: int, *, signed: bool = False) -> str:
+    """With a minus as wide as a plus, so that columns of figures align; "" for None."""
+    if value is None:
+        return ""
+    return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
 def bits(nats: float) -> str:
     return f"{nats * _NAT_IN_BITS:.2f} bits"
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from app.render.text import byte_size, clipped, count, esc, milliseconds, percent, percent_of, quoted, spelled
+from app.render.text import byte_size, clipped, count, decimal, esc, milliseconds, percent, percent_of, quoted, spelled
 
 HOSTILE = "</q><script>alert(1)</script>\"'&"
 
@@ -60,3 +60,12 @@ def test_units() -> None:
         "12.3 s",
     ]
     assert [byte_size(12), byte_size(46_080), byte_size(2_903_040)] == ["12 B", "46.1 kB", "2.9 MB"]
+
+
+def test_decimals_have_a_real_minus_and_nothing_for_nothing() -> None:
+    assert [decimal(-1.2345, 3), decimal(1.5, 1), decimal(1.5, 2, signed=True), decimal(None, 2)] == [
+        "−1.234",
+        "1.5",
+        "+1.50",
+        "",
+    ]
