@@ -140,6 +140,8 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
         # beyond the contract
         "penalty": candidate.penalty,
         "noise": candidate.noise,
+        "num_causes": candidate.num_causes,
+        "causes": list(candidate.causes),
     }
 
 

@@ -19,6 +19,9 @@ import msgspec
 
 Kind = TypeVar("Kind")
 
+MAX_CAUSES: Final = 8
+"""A common word may have stood in hundreds of places; the latest few explain as much, and `num_causes` has the rest."""
+
 
 class Status(StrEnum):
     """Where a run is in its life."""
@@ -72,6 +75,8 @@ class Candidate:
     removed_by: str | None  # the stage that removed it
     penalty: float  # change of its logit by bias and penalties, before temperature; 0 when untouched
     noise: float | None  # G(seed, position, token id); None where nothing is drawn (greedy)
+    num_causes: int = 0  # places in prompt + output that count against it under the active penalties
+    causes: tuple[int, ...] = ()  # the latest MAX_CAUSES of them, 0 for the first token of the prompt
 
 
 @dataclass(frozen=True, slots=True)

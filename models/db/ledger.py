@@ -1,12 +1,15 @@
 """A token event as a row and back, exactly: what is searched has columns, the rest is one compact blob."""
 
 import zlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
 from models.db.runs import Token
 from models.events import Candidate, Event, Others, TokenPicked
+
+_NUM_PLAIN: Final = 7  # the fields of a Candidate that every one has
 
 DAMAGE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
 """What reading a row that was written whole, and is whole no longer, can raise."""
@@ -58,7 +61,7 @@ def token_event(row: Token) -> Event:
         entropy_processed=entropy_processed,
         kept=kept,
         removed_mass=removed_mass,
-        candidates=tuple(Candidate(*values) for values in candidates),
+        candidates=tuple(_candidate(values) for values in candidates),
         others=Others(*others),
         elapsed_ms=row.elapsed_ms,
     )
@@ -66,10 +69,18 @@ def token_event(row: Token) -> Event:
 
 
 def _pack(token: TokenPicked) -> bytes:
-    # Candidates as arrays in the order of Candidate's fields: names repeated a hundred times would double the blob.
-    candidates = [
-        [c.token_id, c.piece, c.raw_logprob, c.logprob, c.removed_by, c.penalty, c.noise] for c in token.candidates
-    ]
+    candidates = [_values(candidate) for candidate in token.candidates]
     others = [token.others.raw, token.others.processed]
     values = [token.rank_processed, token.entropy_processed, token.kept, token.removed_mass, others, candidates]
     return zlib.compress(orjson.dumps(values), 6)
+
+
+def _values(c: Candidate) -> list[Any]:
+    """An array in the order of Candidate's fields, because names repeated a hundred times would double the blob."""
+    values = [c.token_id, c.piece, c.raw_logprob, c.logprob, c.removed_by, c.penalty, c.noise]
+    return values if not c.num_causes else [*values, c.num_causes, *c.causes]
+
+
+def _candidate(values: Sequence[Any]) -> Candidate:
+    plain, caused = values[:_NUM_PLAIN], values[_NUM_PLAIN:]
+    return Candidate(*plain, *((caused[0], tuple(caused[1:])) if caused else ()))

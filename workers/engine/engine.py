@@ -201,6 +201,8 @@ class Engine:
                 removed_by=c.removed_by,
                 penalty=c.penalty,
                 noise=c.noise,
+                num_causes=c.causes.num,
+                causes=c.causes.latest,
             )
             for c in entry.candidates
         )

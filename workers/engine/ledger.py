@@ -16,6 +16,7 @@ from torch import Tensor
 
 from models.events import Others
 from models.sampling import DEFAULT_ORDER
+from workers.engine.logits.causes import NO_CAUSES, Causes, causes_of
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
 from workers.engine.logits.rows import row_counts
 from workers.engine.noise import gumbel_numpy
@@ -35,6 +36,7 @@ class LedgerCandidate:
     removed_by: str | None
     penalty: float
     noise: float | None
+    causes: Causes = NO_CAUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,9 @@ def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, positio
         noise = _rounded(gumbel_numpy(seed_of(row), position, ids))
     raw, processed, penalty = (_rounded(mine[:, column]) for column in (1, 2, 4))
     stages = [None if code == NOT_REMOVED else DEFAULT_ORDER[int(code)].value for code in mine[:, 3].tolist()]
-    columns = zip(ids.tolist(), raw, processed, stages, penalty, noise, strict=True)
-    return tuple(LedgerCandidate(i, r, p, s, d or 0.0, g) for i, r, p, s, d, g in columns)
+    causes = causes_of(row, ids.tolist(), stages)
+    columns = zip(ids.tolist(), raw, processed, stages, penalty, noise, causes, strict=True)
+    return tuple(LedgerCandidate(i, r, p, s, d or 0.0, g, c) for i, r, p, s, d, g, c in columns)
 
 
 def _entry(

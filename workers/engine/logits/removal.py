@@ -33,15 +33,18 @@ def min_tokens(scores: Tensor, rows: Sequence[Row]) -> Places:
 
 def completions(history: IntArray, size: int) -> IntArray:
     """Every id that follows, somewhere in `history`, the `size - 1` ids that `history` ends with."""
+    return np.unique(history[completion_places(history, size)])
+
+
+def completion_places(history: IntArray, size: int) -> IntArray:
+    """The places in `history` of those ids, ascending."""
     num_before = size - 1
-    if num_before > history.size:
-        return history[:0]
-    ends = np.arange(num_before, history.size)  # places that have `num_before` ids in front of them
+    places = np.arange(num_before, history.size)  # those that have `num_before` ids in front of them
     for back in range(1, num_before + 1):
-        if not ends.size:
+        if not places.size:
             break
-        ends = ends[history[ends - back] == history[-back]]
-    return np.unique(history[ends])
+        places = places[history[places - back] == history[-back]]
+    return places
 
 
 def _array(ids: frozenset[int]) -> IntArray:
