@@ -40,6 +40,7 @@ def causes_of(row: Row, token_ids: Sequence[int], stages: Sequence[str | None]) 
         return [NO_CAUSES] * len(token_ids)
     history = row.history(Scope.ALL)
     counted = np.arange(history.size if penalized is None else penalized, history.size)
+    counted = counted[np.isin(history[counted], token_ids)]  # few, however long the history
     repeated = completion_places(history, row.settings.no_repeat_ngram_size) if is_repeating else counted[:0]
     found = []
     for token_id, stage in zip(token_ids, stages, strict=True):
