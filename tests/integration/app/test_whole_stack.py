@@ -224,7 +224,7 @@ def test_doctor_finds_everything(stack: Stack) -> None:
 def test_a_child_that_is_killed_comes_back(stack: Stack, name: str) -> None:
     killed = stack.children[name]
     killed.kill()
-    wait_until(lambda: name in stack.children and stack.children[name].pid != killed.pid, what=f"a new {name}")
+    wait_until(lambda: stack.children.get(name, killed) != killed, what=f"a new {name}")
     assert f"{name} ended (killed by SIGKILL); restarting it" in stack.said
     wait_until(stack.is_ready, timeout_s=60, what="a ready stack")
     assert generate(stack)["stop"]["reason"] == "max_tokens"
