@@ -165,14 +165,15 @@ class Record:
         )
 
     def of_whole_run(self, ended: Ended, *, attempt: int) -> Ended:
-        """What the engine says of its own attempt, with the passes of the earlier ones and the cache that there was."""
+        """What the engine says of its own attempt, with the passes of the earlier ones and the cache that there was.
+
+        The engine's own account stands where its cache held as much as is known of: it knows windows and states.
+        """
+        whole = replace(ended, passes=self._known_passes(before=attempt) + ended.passes)
         kv_positions, kv_bytes = self._known_cache()
-        return replace(
-            ended,
-            passes=self._known_passes(before=attempt) + ended.passes,
-            kv_positions=max(ended.kv_positions, kv_positions),
-            kv_bytes=max(ended.kv_bytes, kv_bytes),
-        )
+        if ended.kv_positions >= kv_positions:
+            return whole
+        return replace(whole, kv_positions=kv_positions, kv_bytes=kv_bytes)
 
     def _known_passes(self, *, before: int | None = None) -> Passes:
         """Those that the events tell of: a prefill of what there was, then one position for every further token."""
@@ -194,7 +195,10 @@ class Record:
         return next(e.attempt for e in self.milestones if isinstance(e.payload, Prefilled))
 
     def _known_cache(self) -> tuple[int, int]:
-        """Positions and bytes of the cache after the last token: that token itself was never in it."""
+        """Positions and bytes of the cache after the last token: that token itself was never in it.
+
+        The bytes are those of a cache that forgets nothing; layers with a window or a state may have held less.
+        """
         prefilled = self.prefilled
         if prefilled is None:
             return 0, 0

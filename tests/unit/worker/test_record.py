@@ -110,6 +110,13 @@ def test_the_passes_of_a_resumed_run_are_those_of_all_its_attempts() -> None:
     assert (lost.passes, lost.kv_positions, lost.kv_bytes) == (whole.passes, 8, 64)
 
 
+def test_the_engines_own_account_of_a_cache_that_forgets_stands() -> None:
+    """A window or a state does not grow with the positions: 6 of them may be as many bytes as the 3 of the prompt."""
+    record = Record.of_saved(claim(*history("r", 4)))
+    whole = record.of_whole_run(ended(passes=Passes(1, 3, 3), kv_positions=6, kv_bytes=24), attempt=1)
+    assert (whole.kv_positions, whole.kv_bytes) == (6, 24)
+
+
 def test_an_engine_that_had_no_cache_any_more_does_not_undo_what_was_told() -> None:
     record = Record.of_saved(claim(*history("r", 4)))
     whole = record.of_whole_run(ended(passes=Passes(), kv_positions=0, kv_bytes=0), attempt=2)
