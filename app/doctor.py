@@ -159,6 +159,11 @@ def _describe(worker: WorkerPresence) -> str:
     return (
         f"{worker.worker_id} serves {checkpoint.name} on {checkpoint.device} in {checkpoint.dtype}, "
         f"{worker.num_running} of {worker.num_rows} rows in use"
+        + (
+            ""
+            if checkpoint.can_batch
+            else f"; each of its runs has its passes alone, because {checkpoint.alone_because}"
+        )
     )
 
 

@@ -8,6 +8,23 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """What alike layers remember of one sequence, each of them."""
+
+    num_layers: int
+    bytes_per_position: int = 0  # keys and values
+    max_positions: int | None = None  # of a sliding window, which forgets older ones; None: no position is forgotten
+    state_bytes: int = 0  # of a recurrent state, whatever the length
+
+    def num_bytes(self, num_positions: int) -> int:
+        """Bytes in all these layers after so many positions."""
+        if not num_positions:
+            return 0
+        num_held = num_positions if self.max_positions is None else min(num_positions, self.max_positions)
+        return self.num_layers * (num_held * self.bytes_per_position + self.state_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointInfo:
     """The facts of a loaded checkpoint that others need: to check requests, to label numbers, to fill the capsule."""
 
@@ -18,7 +35,7 @@ class CheckpointInfo:
     architecture: str  # e.g. "LlamaForCausalLM"
     num_parameters: int
     vocab_size: int
-    context_length: int  # positions, prompt and output together
+    context_length: int  # positions, prompt and output together; see docs/families.md where a checkpoint names none
     end_token_ids: tuple[int, ...]
     bos_token_id: int | None
     adds_bos: bool  # the tokenizer puts BOS before a raw prompt by itself
@@ -29,9 +46,22 @@ class CheckpointInfo:
     device: str  # "cpu", "cuda:0"
     dtype: str  # "float32", "bfloat16"
     tokenizer_digest: str  # SHA-256 of tokenizer.json, hex; "" where there is none
+    memory: tuple[LayerMemory, ...] = ()  # empty: every layer has `num_kv_heads` of `head_size` and forgets nothing
+    prefills_whole: bool = False  # a prompt is one pass however long: a second one would forget the first
+    alone_because: str = ""  # why its sequences cannot share a pass, as the end of a sentence; "" where they can
+
+    @property
+    def can_batch(self) -> bool:
+        """Whether sequences of unlike length can share a pass."""
+        return not self.alone_because
 
     def kv_bytes(self, num_positions: int) -> int:
-        """Bytes of the KV cache of one sequence: layers x 2 x kv heads x head size x positions x bytes per number."""
+        """Bytes that one sequence's cache holds: layers x 2 x kv heads x head size x positions x bytes per number.
+
+        Layers with a sliding window hold the positions in reach of the next one, recurrent layers one state.
+        """
+        if self.memory:
+            return sum(layers.num_bytes(num_positions) for layers in self.memory)
         bytes_per_number = {"float32": 4, "bfloat16": 2, "float16": 2}[self.dtype]
         return self.num_layers * 2 * self.num_kv_heads * self.head_size * num_positions * bytes_per_number
 
@@ -59,6 +89,8 @@ class WorkerPresence:
         try:
             checkpoint = _known(CheckpointInfo, values["checkpoint"])
             checkpoint["end_token_ids"] = tuple(checkpoint["end_token_ids"])
+            memory = checkpoint.get("memory", ())  # an older worker does not say
+            checkpoint["memory"] = tuple(LayerMemory(**_known(LayerMemory, layers)) for layers in memory)
             return cls(**{**_known(cls, values), "checkpoint": CheckpointInfo(**checkpoint)})
         except (KeyError, TypeError, AttributeError) as exc:
             raise ValueError(f"this is no worker's presence: {exc!r}") from exc

@@ -40,7 +40,7 @@ def write_llama(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None, 
             **changes,
         }
     )
-    return _write(folder, lambda: LlamaForCausalLM(config), tokenizer)
+    return write(folder, lambda: LlamaForCausalLM(config), tokenizer)
 
 
 def write_gpt2(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None, **changes: Any) -> Path:
@@ -62,7 +62,7 @@ def write_gpt2(folder: Path, tokenizer: PreTrainedTokenizerFast | None = None, *
             **changes,
         }
     )
-    return _write(folder, lambda: GPT2LMHeadModel(config), tokenizer)
+    return write(folder, lambda: GPT2LMHeadModel(config), tokenizer)
 
 
 def load(folder: Path, *, name: str = "tiny", device: str = "cpu", dtype: str = "float32") -> Checkpoint:
@@ -75,7 +75,7 @@ def load_entry(entry: CatalogEntry, *, device: str = "cpu", dtype: str = "float3
     return load_checkpoint(entry, device=device, dtype=dtype)
 
 
-def _write(folder: Path, build: Callable[[], Any], tokenizer: PreTrainedTokenizerFast) -> Path:
+def write(folder: Path, build: Callable[[], Any], tokenizer: PreTrainedTokenizerFast) -> Path:
     with torch.random.fork_rng():
         torch.random.default_generator.manual_seed(20_240_607)
         network = build()

@@ -25,6 +25,7 @@ from transformers import (
 from models.events import TokenPicked
 from models.sampling import Settings
 from tests.fakes.engine_runs import run
+from tests.parity.reference import LOGPROB_TOLERANCE, PROCESSED_TOLERANCE, forward_logprobs, generated_by_transformers
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.logits.pipeline import Row, process
@@ -54,8 +55,6 @@ REAL_PROMPTS = [
     "The quick brown fox jumps over the lazy dog. " * 20,
 ]
 NUM_TOKENS = 12
-LOGPROB_TOLERANCE = 1e-4
-PROCESSED_TOLERANCE = 1e-5
 
 
 def prompts_of(tiny: bool) -> list[Any]:
@@ -89,7 +88,7 @@ def agrees(checkpoint: Checkpoint, prompt: str) -> None:
     """Greedy ids equal `generate()`; raw log-probabilities and the 20 candidates equal a plain forward pass."""
     prompt_ids = list(checkpoint.encode(prompt))
     got = run(checkpoint, prompt_ids, temperature=0.0, max_tokens=NUM_TOKENS)
-    assert list(got.token_ids) == generated_by_transformers(checkpoint, prompt_ids)
+    assert list(got.token_ids) == generated_by_transformers(checkpoint, prompt_ids, num_tokens=NUM_TOKENS)
     expected = forward_logprobs(checkpoint, [*prompt_ids, *got.token_ids])[len(prompt_ids) - 1 :]
     for token, logprobs in zip(got.tokens, expected, strict=False):
         check_candidates(token, logprobs)
@@ -106,28 +105,6 @@ def check_candidates(token: TokenPicked, logprobs: np.ndarray) -> None:
     for candidate in token.candidates:
         assert candidate.raw_logprob == pytest.approx(logprobs[candidate.token_id], abs=LOGPROB_TOLERANCE)
     assert token.others.raw == pytest.approx(1 - np.sum(np.exp(best)), abs=LOGPROB_TOLERANCE)
-
-
-@torch.inference_mode()
-def generated_by_transformers(checkpoint: Checkpoint, prompt_ids: Sequence[int]) -> list[int]:
-    ids = torch.tensor([prompt_ids])
-    room = checkpoint.info.context_length - len(prompt_ids)
-    output = checkpoint.network.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=min(NUM_TOKENS, room),
-        eos_token_id=list(checkpoint.info.end_token_ids),
-        pad_token_id=0,
-    )
-    return [int(i) for i in output[0, len(prompt_ids) :]]
-
-
-@torch.inference_mode()
-def forward_logprobs(checkpoint: Checkpoint, token_ids: Sequence[int]) -> np.ndarray:
-    """Natural log-probabilities (positions, vocab) of one pass without a cache."""
-    logits = checkpoint.network(input_ids=torch.tensor([token_ids]), use_cache=False).logits[0]
-    return logits.double().log_softmax(-1).numpy()
 
 
 PROCESSOR_CASES: list[tuple[dict[str, Any], list[Any]]] = [
@@ -192,7 +169,7 @@ def test_min_tokens_is_that_of_the_processor(tiny: Checkpoint) -> None:
 def test_a_growing_cache_gives_what_transformers_own_gives(tiny: Checkpoint) -> None:
     ids = list(checkpoint_ids(tiny, TINY_PROMPTS[-1]))
     whole = forward_logprobs(tiny, ids)
-    cache = SequenceCache(tiny.network, tiny.info)
+    cache = SequenceCache(tiny.network)
     mine = []
     with torch.inference_mode():
         for start, end in [(0, 3), (3, 4), (4, 20), *((i, i + 1) for i in range(20, len(ids)))]:

@@ -10,8 +10,6 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
-from models.presence import CheckpointInfo
-
 _FIRST_POSITIONS = 256
 
 
@@ -46,29 +44,43 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
 
 
 class SequenceCache:
-    """The KV cache of one sequence, with its account.
+    """The cache of one sequence, with its account.
 
-    Checkpoints whose layers all attend to everything use `GrowingLayer`; others (sliding windows, linear attention)
-    keep transformers' layers, which know their rules.
+    A layer that attends to everything is a `GrowingLayer`; others (sliding windows, recurrent states) are
+    transformers' own, which know their rules.
     """
 
-    def __init__(self, network: Any, info: CheckpointInfo) -> None:
-        self._info = info
-        default = DynamicCache(config=getattr(network, "config", None))
-        is_plain = all(type(layer) is DynamicLayer for layer in default.layers)
-        self.layers = Cache(layer_class_to_replicate=GrowingLayer) if is_plain else default
+    def __init__(self, network: Any) -> None:
+        default = DynamicCache(config=getattr(network, "config", None)).layers
+        layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in default]
+        self.layers = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=GrowingLayer)
         self.num_positions = 0
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the positions that are held: layers x 2 x kv heads x head size x positions x bytes per number."""
-        return self._info.kv_bytes(self.num_positions)
+        """Bytes of the keys, values and states that are held; `CheckpointInfo.kv_bytes` is the formula."""
+        return sum(t.nbytes for t in self._held)
 
     @property
     def num_allocated_bytes(self) -> int:
         """Bytes that the device gave for it, the room to grow included."""
-        tensors = [t for layer in self.layers.layers for t in (layer.keys, layer.values) if t is not None]
-        return sum(t.untyped_storage().nbytes() for t in tensors)
+        return sum(t.untyped_storage().nbytes() for t in self._held)
+
+    @property
+    def _held(self) -> list[torch.Tensor]:
+        return [t for layer in self.layers.layers for t in held_positions(layer) + held_states(layer)]
+
+
+def held_positions(layer: Any) -> list[torch.Tensor]:
+    """The tensors of a layer of transformers' cache that grow with the positions; none before its first pass."""
+    tensors = (getattr(layer, name, None) for name in ("keys", "values", "indexer_keys"))
+    return [t for t in tensors if t is not None]
+
+
+def held_states(layer: Any) -> list[torch.Tensor]:
+    """The tensors of a recurrent layer, which stay as large as they are; none before its first pass."""
+    states = (getattr(layer, name, {}).values() for name in ("conv_states", "recurrent_states"))
+    return [t for tensors in states for t in tensors if t is not None]
 
 
 def _grown(buffer: torch.Tensor | None, like: torch.Tensor, num_used: int, num_needed: int) -> torch.Tensor:

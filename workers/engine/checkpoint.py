@@ -21,10 +21,14 @@ from models.errors import CheckpointBrokenError, CheckpointError, NotACausalLMEr
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
+from workers.engine.trial import Findings, try_out
 from workers.engine.vocabulary import Vocabulary
 from workers.engine.weights import weights_digest
 
 _CUDA: Final = re.compile(r"cuda(?::(?P<number>[0-9]{1,4}))?")
+_CONTEXT_NAMES: Final = ("max_position_embeddings", "max_seq_len", "seq_length")  # the others: MPT, BLOOM
+UNBOUNDED_CONTEXT: Final = 1 << 20
+"""Positions of a checkpoint that has no bound of its own, so that every run ends and a mistyped prompt is refused."""
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -95,9 +99,8 @@ def load_checkpoint(entry: CatalogEntry, *, device: str = "auto", dtype: str = "
     config = _read_config(entry.folder)
     tokenizer = _load_tokenizer(entry.folder)
     network = place(_load_network(entry.folder, DTYPES[dtype]), device, name=entry.name)
-    info = _info(entry, config, tokenizer, network)
-    _try_out(network, info)
-    return Checkpoint.assemble(info, network, tokenizer)
+    findings = try_out(network, name=entry.name, vocab_size=config.get_text_config().vocab_size)
+    return Checkpoint.assemble(_info(entry, config, tokenizer, network, findings), network, tokenizer)
 
 
 def choose_device(device: str, dtype: str) -> tuple[str, str]:
@@ -196,23 +199,11 @@ def _first_line(exc: Exception) -> str:
     return (str(exc).strip() or type(exc).__name__).splitlines()[0]
 
 
-@torch.inference_mode()
-def _try_out(network: Any, info: CheckpointInfo) -> None:
-    """One pass over one token: what cannot run is found here, and the first run does not pay for the warming up."""
-    token = torch.zeros((1, 1), dtype=torch.int64, device=info.device)
-    try:
-        shape = tuple(network(input_ids=token, use_cache=True, logits_to_keep=1).logits.shape)
-    except Exception as exc:
-        raise CheckpointBrokenError(f"{info.name} cannot run on {info.device}: {exc}") from exc
-    if shape != (1, 1, info.vocab_size):
-        raise CheckpointBrokenError(f"{info.name} gives logits of shape {shape}, not (1, 1, {info.vocab_size})")
-
-
-def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any) -> CheckpointInfo:
+def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findings: Findings) -> CheckpointInfo:
     text = config.get_text_config()
     bos = tokenizer.bos_token_id
-    heads = text.num_attention_heads
-    named = (text.eos_token_id, config.eos_token_id, network.generation_config.eos_token_id, tokenizer.eos_token_id)
+    sources = (text, config, network.generation_config, tokenizer)
+    named = [getattr(source, "eos_token_id", None) for source in sources]
     weight = network.get_input_embeddings().weight
     return CheckpointInfo(
         name=entry.name,
@@ -222,22 +213,27 @@ def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any) -> Che
         architecture=type(network).__name__,
         num_parameters=network.num_parameters(),
         vocab_size=text.vocab_size,
-        context_length=_context_length(text, entry.folder),
+        context_length=_context_length(text, entry.folder, is_bounded=findings.takes_positions),
         end_token_ids=end_token_ids(named, text.vocab_size),
         bos_token_id=bos,
         adds_bos=bos is not None and tokenizer.backend_tokenizer.encode("").ids[:1] == [bos],
         has_chat_template=tokenizer.chat_template is not None,
         num_layers=text.num_hidden_layers,
-        num_kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        num_kv_heads=findings.num_kv_heads,
+        head_size=findings.head_size,
         device=str(weight.device),
         dtype=str(weight.dtype).removeprefix("torch."),
         tokenizer_digest=hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        memory=findings.memory,
+        prefills_whole=findings.prefills_whole,
+        alone_because=findings.alone_because,
     )
 
 
-def _context_length(config: Any, folder: Path) -> int:
-    length = getattr(config, "max_position_embeddings", None)
-    if not isinstance(length, int) or length < 2:
-        raise CheckpointBrokenError(f"{folder / 'config.json'} names no context length (max_position_embeddings)")
-    return length
+def _context_length(config: Any, folder: Path, *, is_bounded: bool) -> int:
+    """The first length that the config names; where it names none, a network that looks up no position has no bound."""
+    lengths = (getattr(config, name, None) for name in _CONTEXT_NAMES)
+    named = next((length for length in lengths if isinstance(length, int) and length >= 2), None)
+    if named is None and is_bounded:
+        raise CheckpointBrokenError(f"{folder / 'config.json'} names no context length ({_CONTEXT_NAMES[0]})")
+    return named or UNBOUNDED_CONTEXT

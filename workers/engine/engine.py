@@ -53,7 +53,7 @@ class Engine:
         self.checkpoint = checkpoint
         self._clock = clock
         self._runner = Runner(checkpoint)
-        self._scheduler = Scheduler(num_rows)
+        self._scheduler = Scheduler(num_rows, prefills_whole=checkpoint.info.prefills_whole)
         self._sequences: dict[str, Sequence] = {}
         self._caches: dict[str, SequenceCache] = {}
         self._limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))

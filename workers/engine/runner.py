@@ -23,11 +23,10 @@ class Runner:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._network = checkpoint.network
-        self._info = checkpoint.info
         self._device = torch.device(checkpoint.info.device)
 
     def new_cache(self) -> SequenceCache:
-        return SequenceCache(self._network, self._info)
+        return SequenceCache(self._network)
 
     def prefill(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
         """Raw logits (1, vocab) float32 after the last of `token_ids`, in one pass. Raises RunError."""

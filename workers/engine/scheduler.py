@@ -33,12 +33,16 @@ class Plan:
 
 
 class Scheduler:
-    """Knows ids and lengths alone. A sequence waits for a row, is prefilled chunk by chunk, decodes until removed."""
+    """Knows ids and lengths alone. A sequence waits for a row, is prefilled chunk by chunk, decodes until removed.
 
-    def __init__(self, num_rows: int) -> None:
+    With `prefills_whole` every prompt is one chunk, for a checkpoint that cannot go on from one.
+    """
+
+    def __init__(self, num_rows: int, *, prefills_whole: bool = False) -> None:
         if num_rows < 1:
             raise ValueError(f"num_rows is {num_rows}; an engine needs at least one row")
         self.num_rows = num_rows
+        self._prefills_whole = prefills_whole
         self._num_positions: dict[str, int] = {}  # to be prefilled, of every sequence that waits or is prefilled
         self._waiting: deque[str] = deque()
         self._prefilled: dict[str, int] = {}  # the sequence being prefilled -> positions that are done
@@ -74,7 +78,7 @@ class Scheduler:
     def _next_chunk(self) -> Chunk | None:
         for sequence_id, start in self._prefilled.items():
             num_positions = self._num_positions[sequence_id]
-            stop = min(start + CHUNK_POSITIONS, num_positions)
+            stop = num_positions if self._prefills_whole else min(start + CHUNK_POSITIONS, num_positions)
             self._prefilled[sequence_id] = stop
             if stop == num_positions:
                 del self._prefilled[sequence_id], self._num_positions[sequence_id]

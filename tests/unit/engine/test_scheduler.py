@@ -54,6 +54,13 @@ def test_a_long_prompt_takes_its_steps_and_the_others_go_on() -> None:
     assert scheduler.plan() == Plan(decode=("a", "b", "c"))
 
 
+def test_a_checkpoint_that_cannot_go_on_from_a_chunk_has_none() -> None:
+    scheduler = Scheduler(1, prefills_whole=True)
+    scheduler.add("a", 3 * CHUNK_POSITIONS + 1)
+    assert scheduler.plan() == Plan(whole("a", 3 * CHUNK_POSITIONS + 1))
+    assert scheduler.plan() == Plan(decode=("a",))
+
+
 def test_a_prompt_can_be_removed_half_way() -> None:
     scheduler = Scheduler(1)
     scheduler.add("a", 5 * CHUNK_POSITIONS)
