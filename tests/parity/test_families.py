@@ -1,0 +1,233 @@
+"""The engine against transformers on a tiny checkpoint of each family, 20 prompts each.
+
+One pass without a cache over prompt and output gives all steps at once. The processed distribution is compared on the
+engine's own raw logits, so that a difference in rounding cannot move a token across a threshold.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import torch
+
+from models.events import TokenPicked
+from models.sampling import Settings
+from tests.fakes.engine_runs import Told, run
+from tests.fakes.families import FAMILIES, WINDOW, Family
+from tests.parity.reference import (
+    LOGPROB_TOLERANCE,
+    PROCESSED_TOLERANCE,
+    forward_logprobs,
+    generated_by_transformers,
+    logprobs,
+    processors,
+)
+from workers.engine import scheduler
+from workers.engine.cache import SequenceCache
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.runner import Runner
+
+LENGTHS: Final = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 25, 33, 60)  # the window is 8
+NUM_TOKENS: Final = 10  # so that the shortest prompt crosses it too
+NUM_SAMPLED: Final = 2  # a step after the prompt, and one after a step
+SETTINGS: Final[list[dict[str, Any]]] = [
+    {"temperature": 0.7},
+    {"top_k": 40, "top_p": 0.8},
+    {"min_p": 0.1},
+    {"repetition_penalty": 1.5, "no_repeat_ngram_size": 1},
+    {
+        "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 2,
+        "temperature": 1.3,
+        "top_k": 60,
+        "top_p": 0.95,
+        "min_p": 0.01,
+        "typical_p": 0.9,
+    },
+]
+
+
+def _prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randint(0, 400, (length,), generator=generator).tolist() for length in LENGTHS]
+
+
+PROMPTS: Final = _prompts()
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    return FAMILIES[request.param]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(family: Family, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return family.load(tmp_path_factory.mktemp("family") / "tiny")
+
+
+def test_greedy_is_generate(checkpoint: Checkpoint) -> None:
+    outputs = set()
+    for prompt in PROMPTS:
+        with heard(checkpoint) as own:
+            got = run(checkpoint, prompt, temperature=0.0, max_tokens=NUM_TOKENS)
+        assert list(got.token_ids) == generated_by_transformers(checkpoint, prompt, num_tokens=NUM_TOKENS)
+        raw_agree(checkpoint, prompt, got, own)
+        outputs.add(got.token_ids)
+    assert len(outputs) > 10  # or it would prove little
+
+
+@pytest.mark.parametrize("case", SETTINGS, ids=str)
+def test_processed_logprobs_are_those_of_the_processors(checkpoint: Checkpoint, case: dict[str, Any]) -> None:
+    expected = processors(Settings.parse(case))
+    assert expected
+    for number, prompt in enumerate(PROMPTS):
+        with heard(checkpoint) as own:
+            got = run(checkpoint, prompt, max_tokens=NUM_SAMPLED, seed=number, **case)
+        for step, (token, logits) in enumerate(zip(got.tokens, own, strict=True)):
+            scores = expected(torch.tensor([[*prompt, *got.token_ids[:step]]]), logits[None].clone())
+            candidates_agree(token, raw=logprobs(logits), processed=logprobs(scores[0]))
+
+
+@pytest.mark.parametrize("num_positions", [3, WINDOW, WINDOW + 3])
+def test_a_prompt_in_chunks_is_the_whole_prompt(
+    checkpoint: Checkpoint, num_positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = PROMPTS[-1]
+    whole = run(checkpoint, prompt, temperature=0.0, max_tokens=4)
+    monkeypatch.setattr(scheduler, "CHUNK_POSITIONS", num_positions)
+    with heard(checkpoint) as own:
+        got = run(checkpoint, prompt, temperature=0.0, max_tokens=4)
+    assert got.token_ids == whole.token_ids
+    assert got.ended.passes.prefill == (1 if checkpoint.info.prefills_whole else -(-len(prompt) // num_positions))
+    raw_agree(checkpoint, prompt, got, own)
+
+
+def test_a_resumed_run_goes_on_as_it_would_have(checkpoint: Checkpoint) -> None:
+    whole = run(checkpoint, PROMPTS[9], seed=3, max_tokens=8)
+    rest = run(checkpoint, PROMPTS[9], seed=3, max_tokens=8, generated=whole.token_ids[:5])
+    assert whole.token_ids[:5] + rest.token_ids == whole.token_ids
+
+
+def test_what_cannot_share_a_pass_says_so_and_nothing_else_does(checkpoint: Checkpoint, family: Family) -> None:
+    assert checkpoint.info.can_batch is not family.runs_alone
+    assert bool(checkpoint.info.alone_because) is family.runs_alone
+    assert checkpoint.info.prefills_whole is family.prefills_whole
+    assert rows_agree(checkpoint, PROMPTS[5], PROMPTS[15]) is not family.runs_alone
+
+
+@pytest.mark.parametrize("num_positions", [1, 2, WINDOW - 1, WINDOW, 3 * WINDOW])
+def test_the_bytes_are_those_of_the_tensors_that_are_held(checkpoint: Checkpoint, num_positions: int) -> None:
+    runner = Runner(checkpoint)
+    cache = runner.new_cache()
+    with torch.inference_mode():
+        runner.prefill(cache, range(num_positions))
+        assert cache.num_bytes == tensor_bytes(cache) == checkpoint.info.kv_bytes(num_positions)
+        runner.decode(cache, 7)
+    assert cache.num_bytes == tensor_bytes(cache) == checkpoint.info.kv_bytes(num_positions + 1)
+    assert cache.num_allocated_bytes >= cache.num_bytes
+
+
+@pytest.mark.parametrize(("floor", "is_same"), [(1e-9, True), (0.001, False)])
+@torch.inference_mode()
+def test_zamba2_steps_without_its_floor(tmp_path: Path, floor: float, is_same: bool) -> None:
+    """In transformers 5.24 a pass over one position leaves out the smallest time step that other passes keep to.
+
+    So Zamba2's own `generate()` is not its own forward pass, by 0.19 nats here, and it is not among the families
+    proven. Should this fail, that has been mended and Zamba2 belongs there. NemotronH has the same fault.
+    """
+    sizes = {"mamba_d_state": 8, "n_mamba_heads": 6, "mamba_headdim": 16, "mamba_ngroups": 2, "chunk_size": 8}
+    layers = {
+        "hidden_size": 48,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 3,
+        "layers_block_type": ["mamba", "hybrid", "mamba"],
+        "num_mem_blocks": 1,
+    }
+    weights = {"initializer_range": 0.35, "tie_word_embeddings": False, "max_position_embeddings": 128}
+    family = Family("Zamba2Config", {**sizes, **layers, **weights, "time_step_min": floor})
+    checkpoint = family.load(tmp_path / "tiny")
+    ids = torch.randint(6, 500, (20,), generator=torch.Generator().manual_seed(3)).tolist()
+    cache = SequenceCache(checkpoint.network)
+    runner = Runner(checkpoint)
+    steps = torch.cat([runner.prefill(cache, ids[:1]), *(runner.decode(cache, i) for i in ids[1:])])
+    difference = float(np.abs(logprobs(steps) - forward_logprobs(checkpoint, ids)).max())
+    assert bool(difference < LOGPROB_TOLERANCE) is is_same, difference
+    assert is_same or 0.03 < difference < 1
+
+
+@contextmanager
+def heard(checkpoint: Checkpoint) -> Iterator[list[torch.Tensor]]:
+    """The engine's own raw logits (vocab,) after each pass of the body; the last of them are those of the tokens."""
+    passes: list[torch.Tensor] = []
+    hook = checkpoint.network.register_forward_hook(lambda _, __, output: passes.append(output.logits[0, -1].float()))
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
+def raw_agree(checkpoint: Checkpoint, prompt: Sequence[int], got: Told, own: list[torch.Tensor]) -> None:
+    """The engine's raw log-probabilities, over the whole vocabulary, are those of a pass without a cache."""
+    expected = forward_logprobs(checkpoint, [*prompt, *got.token_ids])[len(prompt) - 1 : -1]
+    mine = logprobs(torch.stack(own[-len(got.tokens) :]))
+    np.testing.assert_allclose(mine, expected, atol=LOGPROB_TOLERANCE)
+    for token, step in zip(got.tokens, mine, strict=True):
+        assert token.raw_logprob == pytest.approx(step[token.token_id], abs=PROCESSED_TOLERANCE)
+
+
+def candidates_agree(token: TokenPicked, *, raw: np.ndarray, processed: np.ndarray) -> None:
+    """What is shown of a step: the picked token, and each candidate, removed by a stage exactly where it is there."""
+    assert token.logprob == pytest.approx(processed[token.token_id], abs=PROCESSED_TOLERANCE)
+    for candidate in token.candidates:
+        assert candidate.raw_logprob == pytest.approx(raw[candidate.token_id], abs=PROCESSED_TOLERANCE)
+        is_removed = bool(np.isneginf(processed[candidate.token_id]))
+        assert (candidate.logprob is None) == (candidate.removed_by is not None) == is_removed
+        if not is_removed:
+            assert candidate.logprob == pytest.approx(processed[candidate.token_id], abs=PROCESSED_TOLERANCE)
+
+
+@torch.inference_mode()
+def rows_agree(checkpoint: Checkpoint, short: Sequence[int], long: Sequence[int]) -> bool:
+    """Whether two rows of unlike length in one pass, told their positions and what they may see, are as each alone."""
+    num_padding = len(long) - len(short)
+    positions = torch.arange(len(long))
+    starts = torch.tensor([num_padding, 0])
+    try:
+        logits = checkpoint.network(
+            input_ids=torch.tensor([[0] * num_padding + list(short), list(long)]),
+            position_ids=(positions - starts[:, None]).clamp(min=0),
+            attention_mask=_masks(checkpoint.network.config, starts, positions),
+            use_cache=False,
+        ).logits
+    except (RuntimeError, ValueError):  # it does not take such a mask at all
+        return False
+    alone = [forward_logprobs(checkpoint, ids) for ids in (short, long)]
+    return all(
+        np.allclose(logprobs(row[start:]), expected, atol=LOGPROB_TOLERANCE)
+        for row, start, expected in zip(logits, starts.tolist(), alone, strict=True)
+    )
+
+
+def _masks(config: Any, starts: torch.Tensor, positions: torch.Tensor) -> Any:
+    """Ready masks (rows, 1, queries, keys): one for all layers, or one for each kind where a network mixes them."""
+    queries, keys = positions[:, None], positions[None, :]
+    causal = (keys <= queries) & (keys >= starts[:, None, None])
+    near = causal & (keys > queries - (getattr(config, "sliding_window", None) or len(positions)))
+    full, sliding = (
+        torch.zeros(seen.shape).masked_fill(~(seen | (keys == queries)), torch.finfo(torch.float32).min)[:, None]
+        for seen in (causal, near)
+    )
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds == {"full_attention", "sliding_attention"}:
+        return {"full_attention": full, "sliding_attention": sliding}
+    return sliding
+
+
+def tensor_bytes(cache: SequenceCache) -> int:
+    """Of every tensor of numbers that the layers have under a name of transformers'."""
+    values = [value for layer in cache.layers.layers for name, value in vars(layer).items() if name[0] != "_"]
+    tensors = [t for value in values for t in (value.values() if isinstance(value, dict) else [value])]
+    return sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
