@@ -56,7 +56,7 @@ class Figures:
 
     num_tokens: int
     mean_logprob: float | None  # raw, nats per token
-    mean_logprob_processed: float | None
+    mean_logprob_processed: float | None  # None too where the settings make a token impossible
     perplexity: float | None  # exp(-mean raw log-probability)
     distinct: dict[int, float | None]  # n -> different n-grams of token ids / all n-grams
 
@@ -76,7 +76,8 @@ def figures(tokens: Sequence[TokenPicked]) -> Figures:
     """Length, likelihood and variety of one arm."""
     num_tokens = len(tokens)
     mean = math.fsum(t.raw_logprob for t in tokens) / num_tokens if num_tokens else None
-    processed = math.fsum(t.logprob for t in tokens) / num_tokens if num_tokens else None
+    kept = [t.logprob for t in tokens if t.logprob is not None]
+    processed = math.fsum(kept) / num_tokens if num_tokens and len(kept) == num_tokens else None
     ids = [t.token_id for t in tokens]
     return Figures(
         num_tokens=num_tokens,

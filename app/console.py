@@ -94,10 +94,11 @@ def print_run(run: RunDetail) -> None:
     typer.echo(f"prompt      {run.prompt!r}")
     typer.echo(f"text        {run.text!r}")
     typer.echo(f"ended       {ending(run.stop)}")
-    typer.echo("position  token     piece               raw      processed  rank")
+    typer.echo("position  token     piece               raw       processed  rank")
     for token in run.tokens:
         row = f"{token.position:8}  {token.token_id:8}  {token.piece!r:18}"
-        typer.echo(f"{row}  {token.raw_logprob:8.3f}  {token.logprob:8.3f}  {token.rank:4}")
+        processed = "impossible" if token.logprob is None else f"{token.logprob:10.3f}"
+        typer.echo(f"{row}  {token.raw_logprob:8.3f}  {processed}  {token.rank:4}")
 
 
 def print_checks(checks: Iterable[Check]) -> None:

@@ -122,7 +122,7 @@ class TokenPicked:
     visible: bool  # False for an end token, and for a token withheld by a stop string
     withheld: bool  # True when a stop string cut this token away, wholly
     raw_logprob: float
-    logprob: float
+    logprob: float | None  # processed; None for a given token that the settings make impossible
     rank: int  # 1-based among raw log-probabilities; ties share the better rank
     rank_processed: int
     entropy: float  # nats, raw distribution

@@ -64,7 +64,7 @@ def line(token: TokenPicked) -> str:
     values: list[Any] = [
         _text(token),
         round(token.raw_logprob, 4),
-        round(token.logprob, 4),
+        None if token.logprob is None else round(token.logprob, 4),
         round(token.entropy, 3),
         token.rank,
     ]

@@ -5,7 +5,7 @@ const LOG2E = Math.LOG2E;
 
 function measureOf(token, measure) {
   if (measure === 'raw') return Math.exp(token[1]);
-  if (measure === 'processed') return Math.exp(token[2]);
+  if (measure === 'processed') return token[2] === null ? 0 : Math.exp(token[2]);
   if (measure === 'surprisal') return -token[1] * LOG2E;
   if (measure === 'entropy') return token[3] * LOG2E;
   return token[4];
@@ -21,6 +21,7 @@ function shadeOf(token, scale) {
 }
 
 function percentWords(logprob) {
+  if (logprob === null) return 'impossible';
   const value = 100 * Math.exp(logprob);
   return value >= 1 ? value.toFixed(1) + ' %' : value >= 0.01 ? value.toFixed(2) + ' %' : '<0.01 %';
 }

@@ -2,8 +2,9 @@
 
 A step gives every running sequence one forward pass: a chunk of the prompt for one that begins, one position for the
 others. After its pass a sequence's raw logits become the processed distribution, the distribution and the noise of the
-position become a pick, and the stop rules are applied. Each sequence stands alone: one that fails ends with its own
-error, in the same step, and disturbs no other.
+position become a pick, and the stop rules are applied. Where a text is scored its tokens take the place of picks, and a
+pass goes over several of them. Each sequence stands alone: one that fails ends with its own error, in the same step,
+and disturbs no other.
 
 The engine belongs to one thread. It never waits: with nothing to do a step returns an empty list.
 """
@@ -16,19 +17,21 @@ from dataclasses import dataclass
 
 import torch
 
-from models.errors import NumericalError, PromptError, RunError, SettingError
-from models.events import Candidate, Ended, Prefilled, StopReason, TokenPicked
+from models.errors import NumericalError, RunError
+from models.events import Ended, Prefilled, StopReason, TokenPicked
+from workers.engine.admission import admit
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.drafts import draft
 from workers.engine.failures import reason_for
-from workers.engine.ledger import LedgerEntry, write
+from workers.engine.given import write_given
+from workers.engine.ledger import write
 from workers.engine.logits.pipeline import Row, process, unhealthy_rows
 from workers.engine.runner import Runner, is_device_fault, is_out_of_memory
 from workers.engine.sampler import pick
-from workers.engine.scheduler import Chunk, Scheduler
-from workers.engine.sequence import Limits, Request, Sequence
+from workers.engine.scheduler import SCORE_POSITIONS, Chunk, Scheduler
+from workers.engine.sequence import Request, Sequence
 from workers.engine.stopping import Decision, interruption
-from workers.engine.transcript import Transcript
 
 __all__ = ["Engine", "Output", "Request"]
 
@@ -56,7 +59,6 @@ class Engine:
         self._scheduler = Scheduler(num_rows, prefills_whole=checkpoint.info.prefills_whole)
         self._sequences: dict[str, Sequence] = {}
         self._caches: dict[str, SequenceCache] = {}
-        self._limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))
 
     @property
     def has_work(self) -> bool:
@@ -70,24 +72,13 @@ class Engine:
     def add(self, request: Request) -> None:
         """Let a sequence wait for a row. Nothing of others changes, whatever is wrong with this one.
 
-        Raises PromptError for a prompt that is empty, has ids outside the vocabulary or leaves no room for one token,
-        SettingError for a setting that this checkpoint cannot have, ValueError for an id that is in use.
+        Raises what `admit` refuses with, PromptError and SettingError, and ValueError for an id that is in use.
         """
         if request.sequence_id in self._sequences:
             raise ValueError(f"sequence {request.sequence_id} is already running")
-        self._check_prompt(request)
-        if request.settings.seed is None:
-            raise SettingError("seed: it is missing; a run's seed is drawn when it is submitted", field="seed")
-        request.settings.check_vocabulary(self.checkpoint.info.vocab_size)
-        banned_ids = self.checkpoint.banned_ids(request.settings)
-        silent_ids = self._limits.end_token_ids | frozenset(request.settings.stop_token_ids)
-        vocabulary = self.checkpoint.vocabulary
-        begins_text = all(vocabulary.is_special(token_id) for token_id in request.prompt_token_ids)
-        transcript = Transcript(vocabulary, request.settings, silent_ids, begins_text=begins_text)
-        self._sequences[request.sequence_id] = Sequence(
-            request, self._limits, transcript=transcript, banned_ids=banned_ids
-        )
-        self._scheduler.add(request.sequence_id, len(self._sequences[request.sequence_id].cached_ids))
+        sequence = admit(self.checkpoint, request)
+        self._sequences[request.sequence_id] = sequence
+        self._scheduler.add(request.sequence_id, len(sequence.cached_ids))
 
     def cancel(self, sequence_id: str, reason: StopReason = StopReason.CANCELLED) -> None:
         """End a sequence at the next step, for a reason from outside. One that has ended already is left alone."""
@@ -159,72 +150,59 @@ class Engine:
         outputs.append(Output(sequence.sequence_id, prefilled))
         sequence.check()
         if sequence.decision is None:
-            self._pick(sequence, logits)
+            self._judge(sequence, logits)
         self._settle(sequence, outputs)
 
     def _decode(self, sequence: Sequence, outputs: list[Output]) -> None:
-        logits = self._runner.decode(self._caches[sequence.sequence_id], sequence.output_ids[-1])
-        sequence.counters.num_decode += 1
-        self._pick(sequence, logits)
+        cache = self._caches[sequence.sequence_id]
+        if sequence.given_ids is None:
+            logits = self._runner.decode(cache, sequence.output_ids[-1])
+            sequence.counters.num_decode += 1
+        else:  # the next given tokens but the last, after which nothing is asked
+            start = sequence.position - 1
+            logits = self._runner.extend(cache, sequence.given_ids[start:-1][:SCORE_POSITIONS].tolist())
+            sequence.counters.num_prefill += 1
+        self._judge(sequence, logits)
         self._settle(sequence, outputs)
 
-    def _pick(self, sequence: Sequence, logits: torch.Tensor) -> None:
-        """Pick the next token of a sequence from its raw `logits` (1, vocab)."""
-        if unhealthy_rows(logits):
+    def _judge(self, sequence: Sequence, logits: torch.Tensor) -> None:
+        """Pick the next token of a sequence from its raw `logits` (1, vocab), or give the account of the next given
+        ones from theirs (positions, vocab). The tokens before a row that nothing can be made of are kept."""
+        unhealthy = unhealthy_rows(logits)
+        num_healthy = unhealthy[0] if unhealthy else len(logits)
+        if num_healthy:
+            self._accept(sequence, logits[:num_healthy])
+        if unhealthy:
             raise NumericalError(
                 f"the checkpoint gave NaN or nothing finite at output position {sequence.position}; "
                 "the tokens before it are kept"
             )
-        row = Row(
+
+    def _accept(self, sequence: Sequence, logits: torch.Tensor) -> None:
+        """Take one token for each row of healthy raw `logits`."""
+        positions = range(sequence.position, sequence.position + len(logits))
+        rows = [self._row(sequence, position) for position in positions]
+        processed = process(logits, rows)
+        if sequence.given_ids is None:
+            entries = iter(write(processed, pick(processed, rows, positions), rows))
+        else:
+            given = sequence.given_ids[positions.start : positions.stop].tolist()
+            entries = write_given(processed, given, rows, positions)
+        now_s = self._clock()
+        elapsed_ms = sequence.counters.elapsed_ms(now_s)
+        for position, entry in zip(positions, entries, strict=True):
+            sequence.counters.token_times_s.append(now_s)
+            token = draft(entry, self.checkpoint.vocabulary, position=position, elapsed_ms=elapsed_ms)
+            sequence.accept(entry.token_id, token)
+
+    def _row(self, sequence: Sequence, position: int) -> Row:
+        given = sequence.given_ids
+        return Row(
             settings=sequence.settings,
             prompt_ids=sequence.prompt_ids,
-            output_ids=sequence.output_ids,
+            output_ids=sequence.output_ids if given is None else given[:position],
             banned_ids=sequence.banned_ids,
-            end_token_ids=self._limits.end_token_ids,
-        )
-        processed = process(logits, [row])
-        picks = pick(processed, [row], [sequence.position])
-        (entry,) = write(processed, picks, [row])
-        now_s = self._clock()
-        sequence.counters.token_times_s.append(now_s)
-        sequence.accept(entry.token_id, self._draft(sequence, entry, now_s))
-
-    def _draft(self, sequence: Sequence, entry: LedgerEntry, now_s: float) -> TokenPicked:
-        """The token's event but for its text, which the transcript knows."""
-        vocabulary = self.checkpoint.vocabulary
-        candidates = tuple(
-            Candidate(
-                token_id=c.token_id,
-                piece=vocabulary.spelling(c.token_id),
-                raw_logprob=c.raw_logprob,
-                logprob=c.logprob,
-                removed_by=c.removed_by,
-                penalty=c.penalty,
-                noise=c.noise,
-                num_causes=c.causes.num,
-                causes=c.causes.latest,
-            )
-            for c in entry.candidates
-        )
-        return TokenPicked(
-            position=sequence.position,
-            token_id=entry.token_id,
-            piece="",
-            token_bytes=vocabulary.token_bytes(entry.token_id),
-            text="",
-            visible=False,
-            withheld=False,
-            raw_logprob=entry.raw_logprob,
-            logprob=entry.logprob,
-            rank=entry.rank,
-            rank_processed=entry.rank_processed,
-            entropy=entry.entropy,
-            entropy_processed=entry.entropy_processed,
-            kept=entry.kept,
-            removed_mass=entry.removed_mass,
-            candidates=candidates,
-            others=entry.others,
-            elapsed_ms=sequence.counters.elapsed_ms(now_s),
+            end_token_ids=sequence.limits.end_token_ids,
         )
 
     def _settle(self, sequence: Sequence, outputs: list[Output]) -> None:
@@ -254,20 +232,3 @@ class Engine:
         )
         outputs.extend(Output(sequence.sequence_id, token) for token in released)
         outputs.append(Output(sequence.sequence_id, ended))
-
-    def _check_prompt(self, request: Request) -> None:
-        info = self.checkpoint.info
-        num_tokens = len(request.prompt_token_ids)
-        if not num_tokens:
-            raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
-        room_needed = 1 if request.settings.max_tokens else 0  # a run of no tokens only reads its prompt
-        if num_tokens + room_needed > info.context_length:
-            raise PromptError(
-                f"the prompt has {num_tokens:,} tokens and {info.name} has room for {info.context_length:,}, "
-                "prompt and answer together; shorten the prompt"
-            )
-        for token_id in (*request.prompt_token_ids, *request.generated):
-            if not 0 <= token_id < info.vocab_size:
-                raise PromptError(
-                    f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}"
-                )

@@ -45,7 +45,7 @@ class LedgerEntry:
 
     token_id: int
     raw_logprob: float
-    logprob: float
+    logprob: float | None  # None for a given token that a stage removed
     rank: int
     rank_processed: int
     entropy: float
@@ -137,7 +137,7 @@ def _entry(
     return LedgerEntry(
         token_id=int(chosen[0]),
         raw_logprob=_round(float(chosen[1])),
-        logprob=_round(float(chosen[2])),
+        logprob=_round(float(chosen[2])) if chosen[2] > -np.inf else None,
         rank=int(rank),
         rank_processed=int(rank_processed),
         entropy=_round(entropy),

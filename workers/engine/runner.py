@@ -1,8 +1,9 @@
 """The forward passes: the only code that runs the network.
 
 A prefill computes a chunk of a prompt in one pass, a decode exactly one position; both leave keys and values in the
-sequence's cache and give the raw logits of the last position. A pass that fails raises a RunError for its own
-sequence; a fault of the accelerator itself leaves as it is.
+sequence's cache and give the raw logits of the last position. Where the tokens that follow are known already, one pass
+gives the raw logits of all of them. A pass that fails raises a RunError for its own sequence; a fault of the
+accelerator itself leaves as it is.
 """
 
 from collections.abc import Sequence
@@ -30,26 +31,30 @@ class Runner:
 
     def prefill(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
         """Raw logits (1, vocab) float32 after the last of `token_ids`, in one pass. Raises RunError."""
-        return self._forward(cache, token_ids)
+        return self._forward(cache, token_ids, num_kept=1)
+
+    def extend(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
+        """Raw logits (positions, vocab) float32 after each of `token_ids`, in one pass over these. Raises RunError."""
+        return self._forward(cache, token_ids, num_kept=len(token_ids))
 
     def decode(self, cache: SequenceCache, token_id: int) -> torch.Tensor:
         """Raw logits (1, vocab) float32 after one more token, in a pass over that position alone. Raises RunError."""
-        return self._forward(cache, (token_id,))
+        return self._forward(cache, (token_id,), num_kept=1)
 
-    def _forward(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
-        start = cache.num_positions
+    def uncached(self, token_ids: Sequence[int], *, num_kept: int) -> torch.Tensor:
+        """Raw logits (num_kept, vocab) float32 after the last of `token_ids`, in one pass over all of them that neither
+        reads nor fills a cache. Raises RunError."""
+        return self._forward(None, token_ids, num_kept=num_kept)
+
+    def _forward(self, cache: SequenceCache | None, token_ids: Sequence[int], *, num_kept: int) -> torch.Tensor:
+        start = cache.num_positions if cache else 0
         end = start + len(token_ids)
+        cached = {"cache": cache.layers, "use_cache": True} if cache else {"use_cache": False}
         try:
             input_ids = torch.tensor([token_ids], device=self._device)  # (1, positions)
             position_ids = torch.arange(start, end, device=self._device).unsqueeze(0)  # (1, positions)
-            output = self._network(
-                input_ids=input_ids,
-                position_ids=position_ids,
-                cache=cache.layers,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            logits: torch.Tensor = output.logits[:, -1].float()  # (1, vocab)
+            output = self._network(input_ids=input_ids, position_ids=position_ids, logits_to_keep=num_kept, **cached)
+            logits: torch.Tensor = output.logits[0, -num_kept:].float()  # (num_kept, vocab)
         except Exception as exc:
             if is_device_fault(exc):
                 raise
@@ -58,7 +63,8 @@ class Runner:
                     f"the device has no memory for {end:,} positions; use a shorter prompt or fewer tokens"
                 ) from exc
             raise RunError(f"the forward pass over position {start:,} failed: {exc}") from exc
-        cache.num_positions = end
+        if cache:
+            cache.num_positions = end
         return logits
 
 

@@ -8,6 +8,10 @@ CHUNK_POSITIONS: Final = 512
 """Most positions of one prefill pass. A longer prompt takes several steps, so that the streams beside it go on, a
 cancel is obeyed and every step ends in bounded time."""
 
+SCORE_POSITIONS: Final = 16
+"""Most positions of one pass over a text that is scored, for the same reasons. Each of them is processed as a position
+that decodes is, so a pass is shorter than one over a prompt."""
+
 
 def num_chunks(num_positions: int) -> int:
     """The passes that a prefill of so many positions takes."""

@@ -3,6 +3,7 @@
 import itertools
 import statistics
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +21,22 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     settings: Settings  # with its seed
     generated: tuple[int, ...] = ()  # tokens that an earlier attempt has saved
+    given: tuple[int, ...] | None = None  # the tokens of a text that is scored; None for a run that picks its own
+
+    @classmethod
+    def to_score(
+        cls,
+        sequence_id: str,
+        prompt_token_ids: tuple[int, ...],
+        settings: Settings,
+        *,
+        given: tuple[int, ...],
+        generated: tuple[int, ...] = (),
+    ) -> Self:
+        """A run over a given text. It ends where the text does: its budget is the text, and no other rule of
+        `settings` stops it."""
+        whole = settings.with_changes(stop=[], stop_token_ids=[], ignore_eos=True, max_tokens=len(given))
+        return cls(sequence_id, prompt_token_ids, whole, generated, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,7 @@ class Sequence:
         self.banned_ids = banned_ids
         self.stop_token_ids = frozenset(request.settings.stop_token_ids)
         self.prompt_ids = np.array(request.prompt_token_ids, dtype=np.int64)  # read by the stages at every step
+        self.given_ids = None if request.given is None else np.array(request.given, dtype=np.int64)
         self.output_ids: list[int] = []
         self.interrupts: set[StopReason] = set()
         self.counters = Counters()

@@ -1,0 +1,61 @@
+"""What the engine takes: a request is checked against the checkpoint and becomes a sequence, or is refused."""
+
+from models.errors import PromptError, SettingError
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.sequence import Limits, Request, Sequence
+from workers.engine.transcript import Transcript
+
+
+def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
+    """The sequence of `request`, with its saved tokens read.
+
+    Raises PromptError for a prompt that is empty, has ids outside the vocabulary or leaves no room for one token (for
+    the whole text where one is scored), SettingError for a setting that this checkpoint cannot have.
+    """
+    _check_ids(checkpoint, request)
+    settings = request.settings
+    if settings.seed is None:
+        raise SettingError("seed: it is missing; a run's seed is drawn when it is submitted", field="seed")
+    settings.check_vocabulary(checkpoint.info.vocab_size)
+    banned_ids = checkpoint.banned_ids(settings)
+    limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))
+    vocabulary = checkpoint.vocabulary
+    transcript = Transcript(
+        vocabulary,
+        settings,
+        limits.end_token_ids | frozenset(settings.stop_token_ids),
+        begins_text=all(vocabulary.is_special(token_id) for token_id in request.prompt_token_ids),
+    )
+    return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids)
+
+
+def _check_ids(checkpoint: Checkpoint, request: Request) -> None:
+    info = checkpoint.info
+    num_tokens = len(request.prompt_token_ids)
+    if not num_tokens:
+        raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
+    if request.given is None:
+        room_needed = 1 if request.settings.max_tokens else 0  # a run of no tokens only reads its prompt
+        if num_tokens + room_needed > info.context_length:
+            raise PromptError(
+                f"the prompt has {num_tokens:,} tokens and {info.name} has room for {info.context_length:,}, "
+                "prompt and answer together; shorten the prompt"
+            )
+    else:
+        _check_text(request.given, num_tokens, checkpoint)
+        if request.given[: len(request.generated)] != request.generated:
+            raise PromptError("the saved tokens are not those of the text; start the run again", field="text")
+    for token_id in (*request.prompt_token_ids, *request.generated, *(request.given or ())):
+        if not 0 <= token_id < info.vocab_size:
+            raise PromptError(f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}")
+
+
+def _check_text(given: tuple[int, ...], num_prompt: int, checkpoint: Checkpoint) -> None:
+    if not given:
+        raise PromptError("the text has no token to score; type something", field="text")
+    if num_prompt + len(given) > checkpoint.info.context_length:
+        raise PromptError(
+            f"the prompt has {num_prompt:,} tokens, the text {len(given):,}, and {checkpoint.info.name} has room for "
+            f"{checkpoint.info.context_length:,}, both together; shorten the text",
+            field="text",
+        )

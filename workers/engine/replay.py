@@ -1,0 +1,94 @@
+"""A run whose tokens are known, walked in parallel: raw logits at every output position, a bounded number at a time.
+
+Position n is judged by the logits after the prompt and the n output tokens before it. The prompt is computed in the
+chunks of a prefill, the output in spans of SPAN_POSITIONS, so what is in memory at once is the KV cache and the numbers
+of one span, however long the run.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from torch import Tensor
+
+from models.errors import NumericalError, PromptError
+from models.sampling import Settings
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.logits.pipeline import Row, unhealthy_rows
+from workers.engine.runner import Runner
+from workers.engine.scheduler import CHUNK_POSITIONS
+
+SPAN_POSITIONS: Final = 32
+
+RowsAt = Callable[[range], list[Row]]
+"""The rows that stand at some output positions, under certain settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Raw logits of neighbouring output positions."""
+
+    positions: range
+    logits: Tensor  # (positions, vocab) float32, each row healthy
+
+
+class Replay:
+    """One run. `spans` computes; `under` says how the stages see the run."""
+
+    def __init__(self, checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
+        """Raises PromptError for a run that this checkpoint cannot have had."""
+        _check(checkpoint, prompt_ids, output_ids)
+        self._checkpoint = checkpoint
+        self._prompt_ids = np.asarray(prompt_ids, dtype=np.int64)
+        self._output_ids = np.asarray(output_ids, dtype=np.int64)
+
+    def spans(self, num_positions: int) -> Iterator[Span]:
+        """The first `num_positions` output positions, at most one more than there are tokens. Raises RunError."""
+        if not num_positions:
+            return
+        runner = Runner(self._checkpoint)
+        cache = runner.new_cache()
+        prompt = self._prompt_ids.tolist()
+        for start in range(0, len(prompt), CHUNK_POSITIONS):
+            logits = runner.prefill(cache, prompt[start : start + CHUNK_POSITIONS])
+        yield _span(0, logits)
+        for start in range(1, num_positions, SPAN_POSITIONS):
+            stop = min(start + SPAN_POSITIONS, num_positions)
+            yield _span(start, runner.extend(cache, self._output_ids[start - 1 : stop - 1].tolist()))
+
+    def under(self, settings: Settings) -> RowsAt:
+        """How the stages see this run under `settings`. Raises SettingError for what the checkpoint cannot have."""
+        settings.check_vocabulary(self._checkpoint.info.vocab_size)
+        return functools.partial(self._rows, settings, self._checkpoint.banned_ids(settings))
+
+    def _rows(self, settings: Settings, banned_ids: frozenset[int], positions: range) -> list[Row]:
+        end_token_ids = frozenset(self._checkpoint.info.end_token_ids)
+        return [
+            Row(settings, self._prompt_ids, self._output_ids[:position], banned_ids, end_token_ids)
+            for position in positions
+        ]
+
+
+def _span(start: int, logits: Tensor) -> Span:
+    if unhealthy := unhealthy_rows(logits):
+        raise NumericalError(
+            f"the checkpoint gave NaN or nothing finite at output position {start + unhealthy[0]}; "
+            "check the weights, or load the checkpoint in float32"
+        )
+    return Span(range(start, start + len(logits)), logits)
+
+
+def _check(checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
+    info = checkpoint.info
+    if not len(prompt_ids):
+        raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
+    if len(prompt_ids) + len(output_ids) > info.context_length:
+        raise PromptError(
+            f"prompt and output have {len(prompt_ids) + len(output_ids):,} tokens and {info.name} has room for "
+            f"{info.context_length:,}; this run is not of this checkpoint"
+        )
+    for token_id in (*prompt_ids, *output_ids):
+        if not 0 <= token_id < info.vocab_size:
+            raise PromptError(f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}")
