@@ -76,6 +76,11 @@ def raw_logits(checkpoint: Checkpoint, token_ids: list[int]) -> Logits:
 
 
 def processed_logprobs(logits: Logits, place: Place) -> LogProbs:
+    """The processed distribution (vocab,), -inf where removed."""
+    return _log_softmax(final_logits(logits, place))
+
+
+def final_logits(logits: Logits, place: Place) -> Logits:
     """The stages of SEMANTICS 2 in the order of the settings. At least one token stays."""
     scores = logits.copy()
     for stage in place.settings.order:
@@ -86,7 +91,7 @@ def processed_logprobs(logits: Logits, place: Place) -> LogProbs:
         if np.all(np.isneginf(scores)):
             best = int(np.argmax(before))
             scores[best] = before[best]
-    return _log_softmax(scores)
+    return scores
 
 
 def _next_step(checkpoint: Checkpoint, place: Place) -> Step:

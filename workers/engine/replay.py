@@ -44,8 +44,11 @@ class Replay:
         self._prompt_ids = np.asarray(prompt_ids, dtype=np.int64)
         self._output_ids = np.asarray(output_ids, dtype=np.int64)
 
-    def spans(self, num_positions: int) -> Iterator[Span]:
-        """The first `num_positions` output positions, at most one more than there are tokens. Raises RunError."""
+    def spans(self, num_positions: int, *, span_positions: int = SPAN_POSITIONS) -> Iterator[Span]:
+        """The first `num_positions` output positions, at most one more than there are tokens, the first one alone.
+
+        Raises RunError.
+        """
         if not num_positions:
             return
         runner = Runner(self._checkpoint)
@@ -54,8 +57,8 @@ class Replay:
         for start in range(0, len(prompt), CHUNK_POSITIONS):
             logits = runner.prefill(cache, prompt[start : start + CHUNK_POSITIONS])
         yield _span(0, logits)
-        for start in range(1, num_positions, SPAN_POSITIONS):
-            stop = min(start + SPAN_POSITIONS, num_positions)
+        for start in range(1, num_positions, span_positions):
+            stop = min(start + span_positions, num_positions)
             yield _span(start, runner.extend(cache, self._output_ids[start - 1 : stop - 1].tolist()))
 
     def under(self, settings: Settings) -> RowsAt:
