@@ -18,23 +18,24 @@ class Tokenizer(Protocol):
         """An encoding with `ids`."""
 
 
-def check_text(prompt: str, max_characters: int) -> None:
-    """Refuse what no checkpoint could take.
+def check_text(prompt: str, max_characters: int, *, field: str = "prompt") -> None:
+    """Refuse what no checkpoint could take, as a prompt or as the `field` of another name.
 
     Raises PromptError for a value that is not text, LimitError for one that is too long.
     """
     if not isinstance(prompt, str):
-        raise PromptError(f"The prompt must be text, not {type(prompt).__name__}.")
+        raise PromptError(f"The {field} must be text, not {type(prompt).__name__}.", field=field)
     if len(prompt) > max_characters:
         raise LimitError(
-            f"The prompt has {len(prompt):,} characters; at most {max_characters:,} are allowed. Shorten it.",
-            field="prompt",
+            f"The {field} has {len(prompt):,} characters; at most {max_characters:,} are allowed. Shorten it.",
+            field=field,
         )
     for index, char in enumerate(prompt):
         if "\ud800" <= char <= "\udfff":
             raise PromptError(
-                f"Character {index} of the prompt is a lone surrogate (U+{ord(char):04X}), which is not text; "
-                "remove it."
+                f"Character {index} of the {field} is a lone surrogate (U+{ord(char):04X}), which is not text; "
+                "remove it.",
+                field=field,
             )
 
 

@@ -109,6 +109,30 @@ def generate(
 
 
 @app.command()
+def score(
+    prompt: Annotated[str, typer.Argument(help="What stands before the text.")],
+    text: Annotated[str, typer.Argument(help="The text whose tokens are judged.")],
+    settings: Annotated[str, typer.Option("--settings", help="A JSON object, e.g. '{\"top_p\": 0.9}'.")] = "{}",
+    checkpoint: CheckpointName = None,
+    as_json: AsJson = False,
+    local: Local = False,
+) -> None:
+    """How probable a text is after a prompt, token by token, and what the settings make impossible in it."""
+    from app.console import print_json, print_score
+    from app.run_json import run_json
+    from app.running import Request
+
+    with answering(as_json):
+        request = Request(prompt, [Settings.parse_json(settings)], checkpoint, given_text=text)
+        outcome = _run(request, ignore, local=local)
+        if as_json:
+            print_json(run_json(outcome.runs[0]))
+        else:
+            print_score(outcome.runs[0])
+    _exit(outcome)
+
+
+@app.command()
 def compare(
     prompt: Annotated[str, typer.Argument(help="The text that every arm continues.")],
     arm: Annotated[

@@ -11,6 +11,7 @@ from app.compare import explain, figures, first_divergence
 from app.doctor import Check
 from app.history import RunDetail, RunPage, RunSummary
 from models.events import Ended, Event, StopRecord, TokenPicked
+from models.score import score_figures
 
 _NUM_CHARACTERS = 40
 
@@ -94,6 +95,29 @@ def print_run(run: RunDetail) -> None:
     typer.echo(f"prompt      {run.prompt!r}")
     typer.echo(f"text        {run.text!r}")
     typer.echo(f"ended       {ending(run.stop)}")
+    print_tokens(run)
+
+
+def print_score(run: RunDetail) -> None:
+    """A scored text's tokens, and what they come to."""
+    print_tokens(run)
+    found = score_figures(run.tokens, is_greedy=run.settings.is_greedy)
+    typer.echo(f"raw         {_sum(found.raw_logprob, found.raw_perplexity)}")
+    typer.echo(f"processed   {_sum(found.logprob, found.perplexity)}")
+    if (first := found.first_impossible) is not None:
+        typer.echo(f"impossible  at token {first.position}, {first.piece!r}: {first.stage} removes it")
+    say(f"[{ending(run.stop)}, {facts(run)}]")
+
+
+def _sum(logprob: float | None, perplexity: float | None) -> str:
+    if logprob is None:
+        return "impossible"
+    shown = "beyond measure" if perplexity is None else f"{perplexity:.3f}"
+    return f"log-probability {logprob:.3f}, perplexity {shown}"
+
+
+def print_tokens(run: RunDetail) -> None:
+    """One line a token."""
     typer.echo("position  token     piece               raw       processed  rank")
     for token in run.tokens:
         row = f"{token.position:8}  {token.token_id:8}  {token.piece!r:18}"

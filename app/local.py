@@ -31,14 +31,27 @@ class LocalError(DecodeLabError):
 
 
 def run_local(
-    app_settings: AppSettings, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None
+    app_settings: AppSettings,
+    prompt: str,
+    arms: Sequence[Settings],
+    *,
+    checkpoint: str | None,
+    given_text: str | None = None,
 ) -> Generator[Event, None, None]:
-    """The events of one run an arm, in turn. `settings.seed` must be set.
+    """The events of one run an arm, in turn: it continues the prompt, or scores a given text after it.
+
+    `settings.seed` must be set.
 
     Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
     """
     requests = [
-        {"run_id": local_id(index), "prompt": prompt, "settings": arm.as_dict(), "checkpoint": checkpoint}
+        {
+            "run_id": local_id(index),
+            "prompt": prompt,
+            "settings": arm.as_dict(),
+            "checkpoint": checkpoint,
+            "given_text": given_text,
+        }
         for index, arm in enumerate(arms)
     ]
     with _child(app_settings) as ask:
@@ -73,7 +86,7 @@ def cancelled(events: Sequence[Event], num_arms: int) -> list[Event]:
 def collect(
     app_settings: AppSettings, prompt: str, arms: Sequence[Settings], events: Sequence[Event], *, checkpoint: str | None
 ) -> list[RunDetail]:
-    """The runs of `run_local`'s events, in the order of the arms."""
+    """The runs of `run_local`'s events, in the order of the arms, as runs that continue the prompt."""
     name = checkpoint or app_settings.default_checkpoint or ""
     by_run: dict[str, list[Event]] = {}
     for event in events:

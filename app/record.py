@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from models.db.ledger import DAMAGE, token_event
 from models.db.runs import Run, Token
 from models.errors import DecodeLabError, SettingError
-from models.events import Ended, Event, Prefilled, Started, Status, StopRecord, TokenPicked, from_json
+from models.events import Ended, Event, Prefilled, RunKind, Started, Status, StopRecord, TokenPicked, from_json
 from models.sampling import Settings
 
 
@@ -31,6 +31,7 @@ class RunDetail:
     settings: Settings
     text: str
     events: tuple[Event, ...]
+    given_text: str | None = None  # of a run that scores it
     stop: StopRecord | None = None
     checkpoint_revision: str | None = None
     weights_digest: str | None = None
@@ -45,6 +46,10 @@ class RunDetail:
     note: str | None = None
     is_starred: bool = False
     tags: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> RunKind:
+        return RunKind.GENERATE if self.given_text is None else RunKind.SCORE
 
     @property
     def tokens(self) -> tuple[TokenPicked, ...]:

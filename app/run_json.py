@@ -10,12 +10,13 @@ from typing import Any
 
 from app.compare import divergence_json, explain, figures, first_divergence
 from app.record import RunDetail, text_of
-from models.events import Candidate, Ended, Event, Passes, Started, Status, Timing, TokenPicked, to_json
+from models.events import Candidate, Ended, Event, Passes, RunKind, Started, Status, Timing, TokenPicked, to_json
 from models.sampling import Settings
+from models.score import score_figures
 
 
 def run_json(run: RunDetail) -> dict[str, Any]:
-    """One run. `stop` is null until it has ended."""
+    """One run. `stop` is null until it has ended. A run that scores a text has the figures of that as well."""
     started, prefilled, ended = run.started, run.prefilled, run.ended
     passes = ended.passes if ended else Passes()
     return {
@@ -31,7 +32,9 @@ def run_json(run: RunDetail) -> dict[str, Any]:
         "passes": to_json(passes),
         "kv": _kv_json(run),
         "timing": to_json(ended.timing if ended else Timing()),
+        **_score_json(run),
         # beyond the contract
+        "kind": run.kind.value,
         "status": run.status.value,
         "num_prompt_tokens": prefilled.num_prompt_tokens if prefilled else None,
         "device": started.device if started else None,
@@ -104,6 +107,24 @@ def from_events(run_id: str, prompt: str, settings: Settings, *, checkpoint: str
         events=tuple(events),
         stop=ended.stop if ended else None,
     )
+
+
+def _score_json(run: RunDetail) -> dict[str, Any]:
+    """The contract's three first; of a run that generates nothing at all."""
+    if run.kind is not RunKind.SCORE:
+        return {}
+    found = score_figures(run.tokens, is_greedy=run.settings.is_greedy)
+    return {
+        "logprob": found.logprob,
+        "perplexity": found.perplexity,
+        "first_impossible": to_json(found.first_impossible),
+        # beyond the contract
+        "mean_logprob": found.mean_logprob,
+        "raw_logprob": found.raw_logprob,
+        "raw_mean_logprob": found.raw_mean_logprob,
+        "raw_perplexity": found.raw_perplexity,
+        "given_text": run.given_text,
+    }
 
 
 def _token_json(token: TokenPicked) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `generate` and `compare` ask for, and the two ways to get it: through the running stack, or here without it."""
+"""What a command asks for, and the two ways to get it: through the running stack, or here without it."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -19,12 +19,13 @@ from models.sampling import Settings
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One run (a single arm, `seeds` None) or a comparison."""
+    """One run (a single arm, `seeds` None), which scores `given_text` where there is one, or a comparison."""
 
     prompt: str
     arms: Sequence[Settings]
     checkpoint: str | None
     seeds: int | None = None
+    given_text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ def _check_stack(settings: AppSettings) -> None:
 def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outcome:
     """Run the engine in a child process; nothing is saved. Ctrl-C cancels what has not ended. Raises DecodeLabError."""
     check_text(request.prompt, settings.max_prompt_characters)
+    if request.given_text is not None:
+        check_text(request.given_text, settings.max_prompt_characters, field="text")
     if request.seeds is None:
         places: list[tuple[int | None, int | None]] = [(None, None)]
         arms = [with_seed(request.arms[0])]
@@ -88,7 +91,8 @@ def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outc
     events = []
     is_whole = True
     try:
-        with closing(run_local(settings, request.prompt, arms, checkpoint=request.checkpoint)) as stream:
+        asked = {"checkpoint": request.checkpoint, "given_text": request.given_text}
+        with closing(run_local(settings, request.prompt, arms, **asked)) as stream:
             for event in stream:
                 events.append(event)
                 on_event(event)
@@ -98,7 +102,7 @@ def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outc
     runs = collect(settings, request.prompt, arms, events, checkpoint=request.checkpoint)
     return Outcome(
         [
-            dataclasses.replace(run, arm_index=arm_index, sample_index=sample_index)
+            dataclasses.replace(run, arm_index=arm_index, sample_index=sample_index, given_text=request.given_text)
             for run, (arm_index, sample_index) in zip(runs, places, strict=True)
         ],
         is_whole,

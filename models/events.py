@@ -37,6 +37,13 @@ class Status(StrEnum):
         return self not in (Status.QUEUED, Status.RUNNING)
 
 
+class RunKind(StrEnum):
+    """What a run does with its prompt."""
+
+    GENERATE = "generate"  # it continues it
+    SCORE = "score"  # it reads a given text after it
+
+
 class StopReason(StrEnum):
     """Why a run ended: the closed list, in the order in which the reasons are tried at each step."""
 

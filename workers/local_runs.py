@@ -19,7 +19,7 @@ from workers.engine.engine import Engine, Request
 from workers.prepare import ProgressLine
 from workers.settings import WorkerSettings
 
-_FIELDS = {"prompt", "settings", "checkpoint", "run_id"}
+_FIELDS = {"prompt", "settings", "checkpoint", "run_id", "given_text"}
 
 
 def open_local_runs(settings: WorkerSettings) -> "LocalRuns":
@@ -47,7 +47,7 @@ class LocalRuns:
         load_ms = _ms_since(began_s)
         prompt_ids = engine.checkpoint.encode(values["prompt"], parse_special=settings.parse_special)
         run_id = values.get("run_id") or default_id
-        engine.add(Request(run_id, prompt_ids, settings))
+        engine.add(_engine_request(engine.checkpoint, run_id, prompt_ids, settings, values.get("given_text")))
         info = engine.checkpoint.info
         yield Event(run_id, 1, 0, Started(info.name, info.device, info.dtype, prompt_ids, 0.0, load_ms))
         first_ms: float | None = None
@@ -64,6 +64,15 @@ class LocalRuns:
         if entry.name not in self._engines:
             self._engines[entry.name] = Engine(self._load(entry))
         return self._engines[entry.name]
+
+
+def _engine_request(
+    checkpoint: Checkpoint, run_id: str, prompt_ids: tuple[int, ...], settings: Settings, given_text: str | None
+) -> Request:
+    if given_text is None:
+        return Request(run_id, prompt_ids, settings)
+    given = checkpoint.encode(given_text, parse_special=settings.parse_special, continues=True)
+    return Request.to_score(run_id, prompt_ids, settings, given=given)
 
 
 def _loader(settings: WorkerSettings) -> Callable[[CatalogEntry], Checkpoint]:
@@ -91,6 +100,8 @@ def _read_request(line: bytes) -> dict[str, Any]:
         raise PromptError('a request must be an object with a "prompt" that is text')
     if unknown := sorted(set(values) - _FIELDS):
         raise PromptError(f"a request has the fields {', '.join(sorted(_FIELDS))}, not {unknown[0]}", field=unknown[0])
+    if not isinstance(values.get("given_text"), str | None):
+        raise PromptError("the text to score must be text", field="text")
     return values
 
 

@@ -60,8 +60,9 @@ class Checkpoint:
             plain=plain,
         )
 
-    def encode(self, prompt: str, *, parse_special: bool = False) -> tuple[int, ...]:
-        """The ids of a raw prompt, with what the tokenizer itself puts around it (such as BOS).
+    def encode(self, prompt: str, *, parse_special: bool = False, continues: bool = False) -> tuple[int, ...]:
+        """The ids of a raw prompt, with what the tokenizer itself puts around it (such as BOS); without that for a text
+        that `continues` one. It is encoded by itself: no token reaches from the prompt into it.
 
         An empty prompt gives that alone, or nothing. Raises PromptError for a text with lone surrogates.
         """
@@ -70,9 +71,11 @@ class Checkpoint:
             prompt.encode()
         except UnicodeEncodeError as exc:
             raise PromptError(
-                f"character {exc.start} of the prompt is a lone surrogate, which is not text; remove it"
+                f"character {exc.start} of the {'text' if continues else 'prompt'} is a lone surrogate, which is not "
+                "text; remove it",
+                field="text" if continues else "prompt",
             ) from exc
-        return tuple(tokenizer.encode(prompt).ids)
+        return tuple(tokenizer.encode(prompt, add_special_tokens=not continues).ids)
 
     def banned_ids(self, settings: Settings) -> frozenset[int]:
         """The ids of `settings.banned`. Raises SettingError for a string that is not exactly one token."""

@@ -106,3 +106,24 @@ def test_more_requests_and_events_than_both_pipes_hold(start: Start) -> None:
     output, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     assert len(json.loads(output)["arms"]) == 32
+
+
+def test_a_score_names_what_the_settings_forbid(start: Start) -> None:
+    process = start("score", "the quick", " lazy dog", "--settings", '{"banned": [" dog"]}', "--json")
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert (found["kind"], found["given_text"], found["text"]) == ("score", " lazy dog", " lazy dog")
+    assert found["stop"]["reason"] == "max_tokens"
+    assert found["first_impossible"]["position"] == 1
+    assert (found["first_impossible"]["piece"], found["first_impossible"]["stage"]) == (" dog", "bias")
+    assert (found["logprob"], found["perplexity"], found["tokens"][1]["logprob"]) == (None, None, None)
+    assert found["raw_logprob"] == pytest.approx(sum(t["raw_logprob"] for t in found["tokens"]), abs=1e-9)
+
+
+def test_a_score_on_a_terminal(start: Start) -> None:
+    process = start("score", "the quick", " lazy dog", "--settings", '{"temperature": 0}')
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert b"processed   impossible" in out
+    assert b"temperature removes it" in out

@@ -1,6 +1,7 @@
 """The JSON of runs: the keys of the contract, strict values, and what an unfinished run says."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -96,3 +97,26 @@ def test_failed_run_says_why() -> None:
     history = events("r", [token(0, 3)], StopReason.ERROR_NUMERICAL)
     values = strictly(run_json(from_events("r", "p", Settings(seed=1), checkpoint="tiny", events=history)))
     assert (values["status"], values["stop"]["reason"]) == ("failed", "error:numerical")
+
+
+def test_a_scored_text_has_its_figures_after_the_contract_of_a_run() -> None:
+    tokens = [token(0, 3, raw_logprob=-1.0, logprob=-2.0), token(1, 4, raw_logprob=-3.0, logprob=-1.0)]
+    values = strictly(run_json(replace(detail(tokens), given_text="ab")))
+    assert list(values)[len(RUN_KEYS) : len(RUN_KEYS) + 3] == ["logprob", "perplexity", "first_impossible"]
+    assert (values["logprob"], values["mean_logprob"], values["perplexity"]) == (-3.0, -1.5, math.exp(1.5))
+    assert (values["raw_logprob"], values["raw_perplexity"], values["first_impossible"]) == (-4.0, math.exp(2), None)
+    assert (values["kind"], values["given_text"]) == ("score", "ab")
+    assert "perplexity" not in run_json(detail(tokens))
+
+
+def test_an_impossible_token_is_null_with_its_stage() -> None:
+    gone = token(1, 4, logprob=None, piece="b", candidates=(candidate(4, -1.0, None, removed_by="top_k"),))
+    values = strictly(run_json(replace(detail([token(0, 3), gone]), given_text="ab")))
+    assert values["first_impossible"] == {"position": 1, "token_id": 4, "piece": "b", "stage": "top_k"}
+    assert (values["logprob"], values["mean_logprob"], values["perplexity"]) == (None, None, None)
+    assert values["tokens"][1]["logprob"] is None
+
+
+def test_a_perplexity_beyond_a_float_is_null() -> None:
+    values = strictly(run_json(replace(detail([token(0, 3, raw_logprob=-1e6, logprob=0.0)]), given_text="a")))
+    assert (values["raw_perplexity"], values["perplexity"]) == (None, 1.0)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from models.errors import DecodeLabError
 from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
+from models.sampling import Settings
 from tests.fakes import checkpoints
 from tests.fakes.services import REPOSITORY
 from workers.engine.catalog import Catalog
+from workers.engine.scoring import score
 from workers.local_runs import LocalRuns
 
 
@@ -73,6 +76,10 @@ def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
         ({"prompt": "a", "checkpoint": "/etc"}, "unknown_checkpoint", "checkpoint"),
         ({"prompt": "a", "setings": {}}, "invalid_prompt", "setings"),
         ({"prompt": 5}, "invalid_prompt", "prompt"),
+        ({"prompt": "a", "given_text": ""}, "invalid_prompt", "text"),
+        ({"prompt": "a", "given_text": 5}, "invalid_prompt", "text"),
+        ({"prompt": "a", "given_text": "a\ud800"}, "invalid_prompt", "text"),
+        ({"prompt": "", "given_text": "a"}, "invalid_prompt", "prompt"),
         ("{", "invalid_prompt", "prompt"),
     ],
 )
@@ -82,6 +89,19 @@ def test_a_request_that_cannot_run_is_refused(folder: Path, request_: Any, code:
     with pytest.raises(DecodeLabError) as refused:
         next(local_runs.run(line.encode(), default_id="a"))
     assert (refused.value.code, refused.value.field) == (code, field)
+
+
+def test_a_given_text_is_scored(folder: Path) -> None:
+    local_runs = LocalRuns(Catalog.parse(f"tiny={folder}", folder.parent), checkpoints.load_entry)
+    asked = {"prompt": "the quick", "given_text": " brown fox", "settings": {"seed": 5, "top_p": 0.9}}
+    events = list(local_runs.run(json.dumps(asked).encode(), default_id="a"))
+    assert [type(e.payload) for e in events] == [Started, Prefilled, TokenPicked, TokenPicked, Ended]
+    tokens = [e.payload for e in events if isinstance(e.payload, TokenPicked)]
+    assert [token.text for token in tokens] == [" brown", " fox"]
+    checkpoint = checkpoints.load(folder)
+    prompt, given = checkpoint.encode("the quick"), checkpoint.encode(" brown fox", continues=True)
+    expected = score(checkpoint, prompt, given, Settings(seed=5, top_p=0.9)).tokens
+    assert [replace(token, elapsed_ms=0) for token in tokens] == [replace(token, elapsed_ms=0) for token in expected]
 
 
 def test_an_error_is_one_line(folder: Path) -> None:
