@@ -59,6 +59,24 @@ def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenize
         )
 
 
+def check_given_text(prompt: str, text: str, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
+    """Refuse a text that has nothing to score, or no room after its prompt. Raises PromptError with the numbers."""
+    if not text:
+        raise PromptError("The text is empty; type what is to be scored.", field="text")
+    if tokenizer is None:
+        return
+    num_prompt = num_prompt_tokens(tokenizer, prompt)
+    num_text = len(tokenizer.encode(text, add_special_tokens=False).ids)
+    if num_text == 0:
+        raise PromptError(f"The text becomes no token at all in {info.name}; type other text.", field="text")
+    if num_prompt + num_text > info.context_length:
+        raise PromptError(
+            f"The prompt has {num_prompt} tokens, the text {num_text}, and the context of {info.name} holds "
+            f"{info.context_length}, both together; shorten the text.",
+            field="text",
+        )
+
+
 def check_settings(settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
     """Refuse settings that name tokens this checkpoint does not have. Raises SettingError naming the field.
 

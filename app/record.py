@@ -94,6 +94,7 @@ def detail(run: Run, events: Sequence[Event]) -> RunDetail:
         checkpoint=run.checkpoint,
         prompt=run.prompt,
         settings=saved_settings(run),
+        given_text=run.given_text,
         text=run.text if Status(run.status).is_terminal else text_of(events),
         events=tuple(events),
         stop=None if run.stop is None else from_json(StopRecord, run.stop),

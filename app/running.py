@@ -51,7 +51,10 @@ def run_on_stack(settings: AppSettings, request: Request, on_event: OnEvent, say
     with open_stack(settings) as stack:
         experiment_id = None
         if request.seeds is None:
-            run_ids = [stack.submitter.submit(request.prompt, request.arms[0], checkpoint=request.checkpoint)]
+            run_id = stack.submitter.submit(
+                request.prompt, request.arms[0], checkpoint=request.checkpoint, given_text=request.given_text
+            )
+            run_ids = [run_id]
         else:
             experiment_id, run_ids = stack.submitter.submit_comparison(
                 request.prompt, request.arms, checkpoint=request.checkpoint, seeds=request.seeds

@@ -18,7 +18,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError as QueueError
 from sqlalchemy import func, select, update
 
-from app.admission import check_prompt, check_settings, check_text
+from app.admission import check_given_text, check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
 from app.cancel import end_unclaimed
 from app.ids import check_id, not_found
@@ -29,7 +29,7 @@ from models.db.experiments import Experiment
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, LimitError, NoWorkerError, UnknownCheckpointError
-from models.events import Status
+from models.events import RunKind, Status
 from models.names import CANCEL_CHANNEL, GENERATE_TASK, queue_for
 from models.presence import CheckpointInfo
 from models.sampling import Settings
@@ -60,15 +60,24 @@ class Submitter:
         settings: Settings,
         *,
         checkpoint: str | None = None,
+        given_text: str | None = None,
         parent_id: str | None = None,
         fork_position: int | None = None,
     ) -> str:
         """Save and enqueue one run; returns its id. A missing seed is drawn and saved.
 
+        The run continues the prompt, or scores `given_text` after it where there is one.
+
         Raises RefusedError (nothing saved) or UnavailableError (nothing saved).
         """
+        if given_text is not None:
+            check_text(given_text, self._settings.max_prompt_characters, field="text")
         info = self._admit(prompt, [settings], checkpoint)
         run = _row(info, prompt, with_seed(settings))
+        if given_text is not None:
+            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
+            check_given_text(prompt, given_text, info, tokenizer)
+            run.kind, run.given_text = RunKind.SCORE.value, given_text
         run.parent_id, run.fork_position = parent_id, fork_position
         self._save([run])
         self._enqueue(info.name, [run.id])

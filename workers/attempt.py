@@ -91,8 +91,7 @@ class Attempt:
         settings = Settings.parse(dict(self._claim.settings))
         prompt_ids = self._prompt_ids(settings)
         self._emit(self._beginning(prompt_ids))
-        request = Request(self._sequence_id, prompt_ids, settings, generated=tuple(self._record.token_ids))
-        self._parts.host.submit(request, self._on_output)
+        self._parts.host.submit(self._request(prompt_ids, settings), self._on_output)
         while self._receive():
             if self._is_flush_due():
                 self._flush()
@@ -103,6 +102,15 @@ class Attempt:
         if self._record.started is not None:
             return self._record.started.prompt_token_ids
         return self._parts.checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
+
+    def _request(self, prompt_ids: tuple[int, ...], settings: Settings) -> Request:
+        """What the engine is to do: generate, or score the run's given text; from the saved tokens on."""
+        generated = tuple(self._record.token_ids)
+        if self._claim.given_text is None:
+            return Request(self._sequence_id, prompt_ids, settings, generated)
+        checkpoint, text = self._parts.checkpoint, self._claim.given_text
+        given = checkpoint.encode(text, parse_special=settings.parse_special, continues=True)
+        return Request.to_score(self._sequence_id, prompt_ids, settings, given=given, generated=generated)
 
     def _beginning(self, prompt_ids: tuple[int, ...]) -> Started | Resumed:
         if self._record.started is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
-from workers.engine.scheduler import num_chunks
+from workers.engine.scheduler import num_chunks, num_score_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Claim:
     ttft_ms: float | None
     milestones: tuple[Event, ...]
     tokens: tuple[Event, ...]
+    given_text: str | None = None  # of a run that scores it
     damage: str | None = None  # what is wrong with the saved history, whose whole part is in the two above
 
 
@@ -58,6 +59,7 @@ class Record:
     """A run's history in the order of `seq`."""
 
     run_id: str
+    is_score: bool = False
     milestones: list[Event] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     next_seq: int = 0
@@ -74,7 +76,7 @@ class Record:
     @classmethod
     def of_saved(cls, claim: Claim) -> "Record":
         """The record that the database holds."""
-        record = cls(claim.lease.run_id, ttft_ms=claim.ttft_ms)
+        record = cls(claim.lease.run_id, is_score=claim.given_text is not None, ttft_ms=claim.ttft_ms)
         record.add_all(sorted((*claim.milestones, *claim.tokens), key=lambda event: event.seq))
         record.mark_saved()
         return record
@@ -176,7 +178,10 @@ class Record:
         return replace(whole, kv_positions=kv_positions, kv_bytes=kv_bytes)
 
     def _known_passes(self, *, before: int | None = None) -> Passes:
-        """Those that the events tell of: a prefill of what there was, then one position for every further token."""
+        """Those that the events tell of: a prefill of what there was, then a pass for every further token.
+
+        Where a text is scored, for every few.
+        """
         prefilled = self.prefilled
         if prefilled is None:
             return Passes()
@@ -186,7 +191,11 @@ class Record:
                 break
             num_tokens = self._num_tokens_by_attempt.get(attempt, 0)
             num_prefill = prefilled.num_passes if attempt == self._prefilled_by else num_chunks(num_positions)
-            total += Passes(num_prefill, max(0, num_tokens - 1), num_prompt)
+            num_further = max(0, num_tokens - 1)
+            if self.is_score:
+                total += Passes(num_prefill + num_score_passes(num_further), 0, num_prompt)
+            else:
+                total += Passes(num_prefill, num_further, num_prompt)
             num_positions += num_tokens
         return total
 

@@ -107,6 +107,7 @@ class Store:
             ttft_ms=run.ttft_ms,
             milestones=saved.milestones,
             tokens=saved.tokens,
+            given_text=run.given_text,
             damage=saved.damage,
         )
 

@@ -10,6 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from models.db.base import Base, LosslessText
 from models.db.experiments import Experiment
+from models.events import RunKind
 
 PRODUCTIVE_TOKENS: Final = 4
 """So many tokens of an attempt bring a run on. Fewer need not: what a worker had picked and not yet told when it died
@@ -22,7 +23,7 @@ class Run(Base):
     __tablename__ = "runs"
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)  # UUIDv7: sorts by time
-    kind: Mapped[str] = mapped_column(String(16), default="generate")
+    kind: Mapped[str] = mapped_column(String(16), default=RunKind.GENERATE.value)
     owner: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(index=True)
     enqueued_at: Mapped[datetime | None]  # the last time its id was put on the queue
@@ -41,6 +42,7 @@ class Run(Base):
     checkpoint_revision: Mapped[str | None] = mapped_column(String(128))
     weights_digest: Mapped[str | None] = mapped_column(String(64))
     prompt: Mapped[str]
+    given_text: Mapped[str | None] = mapped_column(LosslessText)  # of a run of kind `score`: what it scores
     messages: Mapped[list[Any] | None]
     prompt_token_ids: Mapped[list[Any] | None]  # known from the first claim on
     settings: Mapped[dict[str, Any]]  # models.sampling.Settings.as_dict(), seed included
@@ -106,7 +108,7 @@ class Token(Base):
     is_visible: Mapped[bool] = mapped_column(Boolean)
     is_withheld: Mapped[bool] = mapped_column(Boolean)
     raw_logprob: Mapped[float] = mapped_column(Float(53))
-    logprob: Mapped[float] = mapped_column(Float(53))
+    logprob: Mapped[float | None] = mapped_column(Float(53))  # None: the settings make this token impossible
     rank: Mapped[int]
     entropy: Mapped[float] = mapped_column(Float(53))
     elapsed_ms: Mapped[float] = mapped_column(Float(53))

@@ -18,6 +18,11 @@ def num_chunks(num_positions: int) -> int:
     return -(-num_positions // CHUNK_POSITIONS)
 
 
+def num_score_passes(num_positions: int) -> int:
+    """The passes over so many positions of a text that is scored."""
+    return -(-num_positions // SCORE_POSITIONS)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A prefill pass over the positions start..stop of one sequence."""

@@ -46,6 +46,34 @@ def test_run_is_saved_whole_and_its_id_is_on_the_queue(submitter: Submitter, wor
     assert worker.queued_ids() == [run_id]
 
 
+def test_a_score_is_a_run_with_its_text(submitter: Submitter, worker: Worker, history: History) -> None:
+    worker.appear()
+    run = history.run(submitter.submit("two", NEUTRAL, given_text=" words"))
+    assert (run.kind, run.prompt, run.given_text, run.text) == ("score", "two", " words", "")
+    assert worker.queued_ids() == [run.id]
+    assert history.run(submitter.submit("two", NEUTRAL)).kind == "generate"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("", PromptError, ["text is empty"]),
+        ("a\ud800b", PromptError, ["Character 1 of the text", "U+D800"]),
+        ("x" * (CONTEXT - 1), PromptError, ["The prompt has 2 tokens", f"the text {CONTEXT - 1}", str(CONTEXT)]),
+        ("x" * 1_000_001, LimitError, ["The text has 1,000,001"]),
+    ],
+)
+def test_a_text_that_cannot_be_scored_is_refused(
+    submitter: Submitter, worker: Worker, database: Database, text: str, error: type[DecodeLabError], words: list[str]
+) -> None:
+    worker.appear()
+    with pytest.raises(error) as refused:
+        submitter.submit("xx", NEUTRAL, given_text=text)
+    assert refused.value.field == "text"
+    assert all(word in refused.value.message for word in words)
+    assert num_runs(database) == 0
+
+
 def test_given_seed_is_kept_and_drawn_seeds_differ(submitter: Submitter, worker: Worker, history: History) -> None:
     worker.appear()
     given = history.run(submitter.submit("x", Settings(seed=2**64 - 1)))

@@ -145,6 +145,17 @@ def test_a_run_through_the_stack_is_the_run_here(stack: Stack) -> None:
     assert set(through["timing"]) == set(here["timing"])
 
 
+def test_a_score_through_the_stack_is_the_score_here(stack: Stack) -> None:
+    arguments = ("score", "the quick", " brown fox jumps", "--settings", settings(top_p=0.9, banned=[" fox"]))
+    through, here = stack.json(*arguments), stack.json(*arguments, "--local")
+    for name in ("kind", "text", "given_text", "stop", "passes", "kv", "logprob", "raw_logprob", "first_impossible"):
+        assert through[name] == here[name]
+    assert through["first_impossible"]["stage"] == "bias"
+    for mine, yours in zip(through["tokens"], here["tokens"], strict=True):
+        assert {**mine, "elapsed_ms": 0} == {**yours, "elapsed_ms": 0}
+    assert stack.json("runs", "show", through["id"]) == through
+
+
 def test_text_on_the_terminal_is_the_runs_text(stack: Stack) -> None:
     expected = generate(stack)["text"]
     status, out, err = stack("generate", "the quick brown fox", "--settings", settings())

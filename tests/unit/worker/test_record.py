@@ -1,5 +1,7 @@
 """The record of a run: folded once, in order, and split into what is saved and what is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from models.events import Event, Passes, Resumed, StopReason, StopRecord
@@ -115,6 +117,14 @@ def test_the_engines_own_account_of_a_cache_that_forgets_stands() -> None:
     record = Record.of_saved(claim(*history("r", 4)))
     whole = record.of_whole_run(ended(passes=Passes(1, 3, 3), kv_positions=6, kv_bytes=24), attempt=1)
     assert (whole.kv_positions, whole.kv_bytes) == (6, 24)
+
+
+def test_the_passes_of_a_resumed_score_go_over_several_tokens_each() -> None:
+    """By hand: attempt 1 gives 33 tokens in a prefill and 2 passes over 16; attempt 2 dies after its prefill's one."""
+    record = Record.of_saved(replace(claim(*history("r", 33)), given_text="t"))
+    record.add_all([Event("r", 2, 35, Resumed(33)), Event("r", 2, 36, token(33))])
+    lost = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
+    assert lost.passes == Passes(prefill=(1 + 2) + 1, decode=0, prompt_tokens_computed=6)
 
 
 def test_an_engine_that_had_no_cache_any_more_does_not_undo_what_was_told() -> None:
