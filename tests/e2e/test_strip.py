@@ -63,6 +63,19 @@ def test_scales_colour_every_token_and_say_how(site: Site) -> None:
     assert len(shades) >= 4
 
 
+def test_an_impossible_token_has_the_last_shade_and_says_so(site: Site, stack: FakeStack) -> None:
+    """Without a processed number, which is not the number 0."""
+    stack.tail = [token(0, " a"), token(1, " b", logprob=None), token(2, " c")]
+    page = site.open()
+    page.click("#dl-run")
+    wait_for_end(page)
+    page.click("[data-scale='processed']")
+    impossible = page.locator("#dl-strip [data-i='1']")
+    assert impossible.get_attribute("data-shade") == "7"
+    impossible.hover()
+    assert page.locator("text=processed impossible").count() == 1
+
+
 def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> None:
     stack.tail = [token(0, " a"), token(1, "\n\n"), token(2, "b")]
     page = site.open()

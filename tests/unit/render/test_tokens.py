@@ -23,6 +23,10 @@ def test_a_plain_token_is_five_values() -> None:
     ]
 
 
+def test_an_impossible_token_has_no_processed_number() -> None:
+    assert json.loads(line(token(3, " city", logprob=None)))[2] is None
+
+
 def test_a_token_stays_far_below_its_budget() -> None:
     assert len(line(token(3, " city")).encode()) < 60
 
