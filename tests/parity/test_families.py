@@ -29,6 +29,8 @@ from workers.engine import scheduler
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.runner import Runner
+from workers.engine.scoring import score
+from workers.engine.what_if import what_if
 
 LENGTHS: Final = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 25, 33, 60)  # the window is 8
 NUM_TOKENS: Final = 10  # so that the shortest prompt crosses it too
@@ -109,6 +111,17 @@ def test_a_resumed_run_goes_on_as_it_would_have(checkpoint: Checkpoint) -> None:
     whole = run(checkpoint, PROMPTS[9], seed=3, max_tokens=8)
     rest = run(checkpoint, PROMPTS[9], seed=3, max_tokens=8, generated=whole.token_ids[:5])
     assert whole.token_ids[:5] + rest.token_ids == whole.token_ids
+
+
+def test_a_run_scored_or_looked_back_at_is_the_run(checkpoint: Checkpoint) -> None:
+    """Both go over several positions a pass, in another way than the run did."""
+    values = {"seed": 3, "temperature": 0.8, "top_p": 0.9, "max_tokens": 24}
+    settings = Settings.parse(values)
+    got = run(checkpoint, PROMPTS[12], **values)
+    scored = score(checkpoint, PROMPTS[12], got.token_ids, settings)
+    for mine, theirs in zip(scored.tokens, got.tokens, strict=True):
+        assert mine.raw_logprob == pytest.approx(theirs.raw_logprob, abs=LOGPROB_TOLERANCE)
+    assert what_if(checkpoint, PROMPTS[12], got.token_ids, settings).first_difference is None
 
 
 def test_what_cannot_share_a_pass_says_so_and_nothing_else_does(checkpoint: Checkpoint, family: Family) -> None:

@@ -160,7 +160,8 @@ class Engine:
             sequence.counters.num_decode += 1
         else:  # the next given tokens but the last, after which nothing is asked
             start = sequence.position - 1
-            logits = self._runner.extend(cache, sequence.given_ids[start:-1][:SCORE_POSITIONS].tolist())
+            num_positions = 1 if self.checkpoint.info.prefills_whole else SCORE_POSITIONS
+            logits = self._runner.extend(cache, sequence.given_ids[start:-1][:num_positions].tolist())
             sequence.counters.num_prefill += 1
         self._judge(sequence, logits)
         self._settle(sequence, outputs)

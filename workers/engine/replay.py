@@ -54,8 +54,11 @@ class Replay:
         runner = Runner(self._checkpoint)
         cache = runner.new_cache()
         prompt = self._prompt_ids.tolist()
-        for start in range(0, len(prompt), CHUNK_POSITIONS):
-            logits = runner.prefill(cache, prompt[start : start + CHUNK_POSITIONS])
+        chunk_positions = CHUNK_POSITIONS
+        if self._checkpoint.info.prefills_whole:  # such a checkpoint goes on by single positions alone
+            chunk_positions, span_positions = len(prompt), 1
+        for start in range(0, len(prompt), chunk_positions):
+            logits = runner.prefill(cache, prompt[start : start + chunk_positions])
         yield _span(0, logits)
         for start in range(1, num_positions, span_positions):
             stop = min(start + span_positions, num_positions)

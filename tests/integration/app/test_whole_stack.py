@@ -146,7 +146,13 @@ def test_a_run_through_the_stack_is_the_run_here(stack: Stack) -> None:
 
 
 def test_a_score_through_the_stack_is_the_score_here(stack: Stack) -> None:
-    arguments = ("score", "the quick", " brown fox jumps", "--settings", settings(repetition_penalty=1.2, banned=[" fox"]))
+    arguments = (
+        "score",
+        "the quick",
+        " brown fox jumps",
+        "--settings",
+        settings(repetition_penalty=1.2, banned=[" fox"]),
+    )
     through, here = stack.json(*arguments), stack.json(*arguments, "--local")
     for name in ("kind", "text", "given_text", "stop", "passes", "kv", "logprob", "raw_logprob", "first_impossible"):
         assert through[name] == here[name]
