@@ -24,7 +24,7 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
         vocabulary,
         settings,
         limits.end_token_ids | frozenset(settings.stop_token_ids),
-        begins_text=all(vocabulary.is_special(token_id) for token_id in request.prompt_token_ids),
+        after=request.prompt_token_ids,
     )
     return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids)
 

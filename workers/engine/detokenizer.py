@@ -4,6 +4,9 @@ A push returns the text that the token completes, and never half a character. Wh
 stands for is U+FFFD: inside the text once it is known to be none, at the end of the text when `flush` is called.
 
 Special tokens have no text; pushing one returns "" and does not disturb a character begun before it.
+
+The text continues that of the tokens before it: a character that those have begun comes with the token that completes
+it, and a space at the front is taken off only where nothing stands before it.
 """
 
 import codecs
@@ -19,12 +22,11 @@ class TokenTexts(Protocol):
         """Whether the text of any ids is their `token_bytes`, joined, as UTF-8."""
         ...
 
-    @property
-    def strips_first_space(self) -> bool:
-        """Whether the space before the very first token of a text is not part of the text."""
-        ...
-
     def token_bytes(self, token_id: int) -> bytes: ...
+
+    def opening_bytes(self, token_id: int) -> bytes:
+        """The same where the token begins a text."""
+        ...
 
     def is_special(self, token_id: int) -> bool: ...
 
@@ -36,11 +38,11 @@ class TokenTexts(Protocol):
 class Detokenizer:
     """One text that grows by tokens."""
 
-    def __init__(self, vocabulary: TokenTexts, *, begins_text: bool = False) -> None:
-        """`begins_text`: nothing visible stands before the first token. Else the text continues a prompt, and a space
-        that belongs to its first token is kept."""
+    def __init__(self, vocabulary: TokenTexts, *, after: Sequence[int] = ()) -> None:
+        """`after`: the ids before the first that will be pushed, a prompt's."""
         self._vocabulary = vocabulary
-        self._reader = _Bytes(vocabulary, begins_text) if vocabulary.is_exact else _Window(vocabulary)
+        before = [token_id for token_id in after if not vocabulary.is_special(token_id)]
+        self._reader = _Bytes(vocabulary, before) if vocabulary.is_exact else _Window(vocabulary, before)
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; "" while a character is incomplete."""
@@ -54,17 +56,16 @@ class Detokenizer:
 class _Bytes:
     """Text as the UTF-8 of the tokens' bytes: one decoder that remembers a begun character."""
 
-    def __init__(self, vocabulary: TokenTexts, begins_text: bool) -> None:
+    def __init__(self, vocabulary: TokenTexts, before: Sequence[int]) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._drops_space = begins_text and vocabulary.strips_first_space
+        self._is_opening = not before
+        self._decoder.decode(b"".join(map(vocabulary.token_bytes, before)))
 
     def push(self, token_id: int) -> str:
-        text = self._decoder.decode(self._vocabulary.token_bytes(token_id))
-        if text and self._drops_space:
-            self._drops_space = False
-            return text.removeprefix(" ")
-        return text
+        read = self._vocabulary.opening_bytes if self._is_opening else self._vocabulary.token_bytes
+        self._is_opening = False
+        return self._decoder.decode(read(token_id))
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -79,10 +80,12 @@ class _Window:
     # A character is at most 4 bytes; ids that still end in U+FFFD after twice as many are released as they are.
     _MAX_HELD: Final = 8
 
-    def __init__(self, vocabulary: TokenTexts) -> None:
+    def __init__(self, vocabulary: TokenTexts, before: Sequence[int]) -> None:
         self._vocabulary = vocabulary
         self._context: list[int] = []
         self._held: list[int] = []
+        for token_id in before[-2 * self._MAX_HELD :]:
+            self.push(token_id)
 
     def push(self, token_id: int) -> str:
         self._held.append(token_id)

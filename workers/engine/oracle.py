@@ -128,10 +128,11 @@ def _ending(
 
 def _text(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], output_ids: list[int], settings: Settings) -> str:
     """What the output adds to the prompt's text."""
-    silent = {*checkpoint.info.end_token_ids, *settings.stop_token_ids, *checkpoint.tokenizer.all_special_ids}
-    before, visible = ([i for i in part if i not in silent] for part in (prompt_ids, output_ids))
+    silent = {*checkpoint.info.end_token_ids, *settings.stop_token_ids}
+    visible = [i for i in output_ids if i not in silent]
     whole, prompt = (
-        checkpoint.tokenizer.decode(part, clean_up_tokenization_spaces=False) for part in (before + visible, before)
+        checkpoint.tokenizer.decode(part, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        for part in ([*prompt_ids, *visible], list(prompt_ids))
     )
     return str(whole[len(prompt) :])
 

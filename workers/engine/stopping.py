@@ -89,7 +89,10 @@ class StopScanner:
         return self._length - max((a.matched for a in self._automata), default=0)
 
     def misses(self) -> tuple[NearMiss, ...]:
-        """For each stop string that did not end the run: the longest part of it, from its beginning, that appeared."""
+        """For each stop string that did not end the run: the longest part of it, from its beginning, that appeared.
+
+        One that the same piece completed, later or shorter than the one that won, has all of its characters.
+        """
         matched = self._match.stop if self._match else None
         return tuple(NearMiss(a.stop, a.best, a.best_push) for a in self._automata if a.stop != matched)
 

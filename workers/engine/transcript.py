@@ -9,7 +9,7 @@ End tokens, the caller's stop tokens and special tokens bring no text: they are 
 
 import dataclasses
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,15 +62,15 @@ class Transcript:
     """Reads token ids in order. After a match nothing more may be read."""
 
     def __init__(
-        self, vocabulary: Spellings, settings: Settings, silent_ids: Collection[int], *, begins_text: bool = False
+        self, vocabulary: Spellings, settings: Settings, silent_ids: Collection[int], *, after: Sequence[int] = ()
     ) -> None:
         """`silent_ids`: tokens that bring no text although they are not special: end tokens and stop tokens.
 
-        `begins_text`: the prompt has no text, so that the first token's is the beginning of one.
+        `after`: the ids of the prompt, whose text this one continues.
         """
         self._vocabulary = vocabulary
         self._silent_ids = silent_ids
-        self._detokenizer = Detokenizer(vocabulary, begins_text=begins_text)
+        self._detokenizer = Detokenizer(vocabulary, after=after)
         self._scanner = StopScanner(settings.stop, include_stop=settings.include_stop)
         self._has_stop = bool(settings.stop)
         self._held: deque[_Held] = deque()

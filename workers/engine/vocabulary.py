@@ -5,6 +5,8 @@ Two kinds of tokenizers say exactly which bytes a token is, and their decoding j
 - byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM): a token is spelled in 256 printable characters, one for a byte;
 - SentencePiece's way (Llama 2, Mistral, Gemma): a space is written U+2581, and `<0xF0>` is the byte F0.
 
+Of some of these the token that begins a text loses a space there (`opening_bytes`).
+
 With any other, a token's bytes are the UTF-8 of its text alone, and text is decoded by the tokenizer itself. Where a
 run of byte tokens is no UTF-8, the second kind's own decoder writes U+FFFD for every byte of the run; here the valid
 characters in it are kept.
@@ -27,7 +29,7 @@ class _Reading:
     """How a decoder turns the spelling of a token into bytes."""
 
     to_bytes: ToBytes
-    strips_first_space: bool = False
+    opening: ToBytes  # of the token that begins a text
 
 
 class Vocabulary:
@@ -43,12 +45,11 @@ class Vocabulary:
         """`reading` is None for a tokenizer whose decoding is not simply the tokens' bytes, joined."""
         self.size = max(tokens, default=-1) + 1
         self.is_exact = reading is not None
-        self.strips_first_space = reading is not None and reading.strips_first_space
         self._tokens = tokens
         self._special_ids = special_ids
+        self._reading = reading
         self._decode = decode
-        to_bytes = reading.to_bytes if reading else None
-        self._bytes = {i: to_bytes(token) for i, token in tokens.items()} if to_bytes else {}
+        self._bytes = {i: reading.to_bytes(token) for i, token in tokens.items()} if reading else {}
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> Self:
@@ -72,6 +73,12 @@ class Vocabulary:
             return self._tokens[token_id].encode()
         return self._bytes[token_id] if self.is_exact else self._decode([token_id]).encode()
 
+    def opening_bytes(self, token_id: int) -> bytes:
+        """The token's bytes where it begins a text; a space that only marks the beginning of a word is none there."""
+        if self._reading is None or token_id not in self._tokens:
+            return self.token_bytes(token_id)
+        return self._reading.opening(self._tokens[token_id])
+
     def spelling(self, token_id: int) -> str:
         """The token alone, for display: its text, the hexadecimal bytes of half a character, or a special's name."""
         if token_id not in self._tokens:
@@ -83,8 +90,11 @@ class Vocabulary:
             return "".join(f"<0x{byte:02X}>" for byte in data)
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the token controls the checkpoint and has no text: <s>, <|im_end|>, ..."""
-        return token_id in self._special_ids
+        """Whether the token has no text: it controls the checkpoint (<s>, <|im_end|>, ...), or is none at all.
+
+        A checkpoint's vocabulary is often padded to more ids than its tokenizer has.
+        """
+        return token_id in self._special_ids or token_id not in self._tokens
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The tokenizer's own text of these ids, special ones left out, spaces as they are."""
@@ -95,42 +105,58 @@ def _reading(decoder: dict[str, Any] | None) -> _Reading | None:
     """The reading that a decoder of the backend's JSON stands for; None for one that looks at neighbours."""
     match decoder:
         case {"type": "ByteLevel"}:
-            return _Reading(_byte_level)
+            return _Reading(_byte_level, _byte_level)
+        case {"type": "Sequence", "decoders": [first, *rest]}:
+            return _spaces_then(first, rest)
+        case None:
+            return None
+        case _:
+            return _spaces_then(decoder, [])
+
+
+def _spaces_then(first: dict[str, Any], rest: Sequence[dict[str, Any]]) -> _Reading | None:
+    """A decoder that turns marks into spaces, then byte tokens into bytes, joins all, and takes a space off the front.
+
+    Each of the latter three may be missing. Without the joining a space would be taken off every token.
+    """
+    left = list(rest)
+    has_byte_tokens = _pop(left, {"type": "ByteFallback"})
+    is_joined = _pop(left, {"type": "Fuse"})
+    is_stripped = is_joined and _pop(left, {"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    if left:
+        return None
+    match first:
+        case {"type": "Replace", "pattern": {"String": mark}, "content": " "}:
+            opening_space = " "
         case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme}:
-            return _Reading(_Spaces(mark, has_byte_tokens=False), strips_first_space=scheme != "never")
-        case {
-            "type": "Sequence",
-            "decoders": [{"type": "Replace", "pattern": {"String": mark}, "content": " "}, *rest],
-        }:
-            return _spaces_then(mark, rest)
+            opening_space = " " if scheme == "never" else ""
         case _:
             return None
+    opening = _Spaces(mark, has_byte_tokens, space=opening_space, is_stripped=is_stripped)
+    return _Reading(_Spaces(mark, has_byte_tokens), opening)
 
 
-def _spaces_then(mark: str, rest: Sequence[dict[str, Any]]) -> _Reading | None:
-    """What may follow the replacement of spaces, in this order: byte fallback, joining, one space less in front."""
-    left = list(rest)
-    has_byte_tokens = bool(left) and left[0]["type"] == "ByteFallback"
-    if has_byte_tokens:
-        left.pop(0)
-    if left and left[0]["type"] == "Fuse":
-        left.pop(0)
-    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-    if left not in ([], [strip]):
-        return None
-    return _Reading(_Spaces(mark, has_byte_tokens=has_byte_tokens), strips_first_space=bool(left))
+def _pop(decoders: list[dict[str, Any]], wanted: dict[str, Any]) -> bool:
+    """Take `wanted` off the front; whether it was there."""
+    if decoders[:1] != [wanted]:
+        return False
+    del decoders[0]
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Spaces:
-    """Spelling to bytes where spaces are written as a mark."""
+    """Spelling to bytes where spaces are written as a mark. The first token of a text may lose them all, or one."""
 
     mark: str
     has_byte_tokens: bool
+    space: str = " "
+    is_stripped: bool = False
 
     def __call__(self, token: str) -> bytes:
         byte = _BYTE_TOKEN.fullmatch(token) if self.has_byte_tokens else None
-        return bytes([int(byte[1], 16)]) if byte else token.replace(self.mark, " ").encode()
+        data = bytes([int(byte[1], 16)]) if byte else token.replace(self.mark, self.space).encode()
+        return data.removeprefix(b" ") if self.is_stripped else data
 
 
 def _byte_level(token: str) -> bytes:

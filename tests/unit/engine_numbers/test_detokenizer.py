@@ -51,8 +51,8 @@ def vocabulary(name: str) -> Vocabulary:
     return Vocabulary.from_tokenizer(tokenizer(name))
 
 
-def streamed(name: str, ids: list[int], *, begins_text: bool = True) -> str:
-    detokenizer = Detokenizer(vocabulary(name), begins_text=begins_text)
+def streamed(name: str, ids: list[int], *, after: list[int] | None = None) -> str:
+    detokenizer = Detokenizer(vocabulary(name), after=after or [])
     return "".join(detokenizer.push(i) for i in ids) + detokenizer.flush()
 
 
@@ -102,14 +102,14 @@ def test_byte_fallback_gives_back_any_text(text: str) -> None:
     assert streamed("metaspace", ids) == whole("metaspace", ids)
     anchor = tokenizer("metaspace").encode("a", add_special_tokens=False)
     continued = whole("metaspace", anchor + ids).removeprefix(whole("metaspace", anchor))
-    assert streamed("metaspace", ids, begins_text=False) == continued
+    assert streamed("metaspace", ids, after=anchor) == continued
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=3) | st.sampled_from(["😀", "é", "日"]).map(str.encode), max_size=8).map(b"".join))
 def test_bytes_that_are_no_text_are_replaced_as_in_one_decoding(data: bytes) -> None:
     for name, spell in [("byte_level", byte_level_ids), ("metaspace", byte_token_ids)]:
-        assert streamed(name, spell(data), begins_text=False) == data.decode("utf-8", "replace")
+        assert streamed(name, spell(data), after=spell(b"a")) == data.decode("utf-8", "replace")
 
 
 @settings(max_examples=150, deadline=None)
@@ -152,8 +152,8 @@ def test_spaces_between_words_stay() -> None:
     whole_ids = tokenizer("metaspace").encode("I saw the quick  brown fox")
     assert whole_ids[: len(prompt)] == prompt
     output = whole_ids[len(prompt) :]
-    assert streamed("metaspace", output, begins_text=False) == " the quick  brown fox"
-    assert "I saw" + streamed("metaspace", output, begins_text=False) == whole("metaspace", whole_ids)
+    assert streamed("metaspace", output, after=prompt) == " the quick  brown fox"
+    assert "I saw" + streamed("metaspace", output, after=prompt) == whole("metaspace", whole_ids)
 
 
 def test_a_special_token_inside_a_character_does_not_disturb_it() -> None:
@@ -173,8 +173,9 @@ def test_the_cost_of_a_token_does_not_grow_with_the_text(name: str) -> None:
     class Counting:
         """A vocabulary that counts the ids it is asked to decode."""
 
-        is_exact, strips_first_space = vocabulary(name).is_exact, False
-        token_bytes, is_special = staticmethod(vocabulary(name).token_bytes), staticmethod(vocabulary(name).is_special)
+        is_exact = vocabulary(name).is_exact
+        token_bytes = opening_bytes = staticmethod(vocabulary(name).token_bytes)
+        is_special = staticmethod(vocabulary(name).is_special)
         decoded = 0
 
         def decode(self, ids: Any) -> str:
@@ -190,10 +191,12 @@ def test_the_cost_of_a_token_does_not_grow_with_the_text(name: str) -> None:
 
 def test_a_window_that_never_becomes_text_is_released() -> None:
     class Broken:
-        is_exact, strips_first_space = False, False
+        is_exact = False
 
         def token_bytes(self, token_id: int) -> bytes:
             return b"\xff"
+
+        opening_bytes = token_bytes
 
         def is_special(self, token_id: int) -> bool:
             return False
@@ -234,6 +237,7 @@ def test_ids_beyond_the_tokenizer_have_no_bytes_and_still_a_spelling() -> None:
     for name in ("byte_level", "word_piece"):
         beyond = vocabulary(name).size + 5
         assert (vocabulary(name).token_bytes(beyond), vocabulary(name).spelling(beyond)) == (b"", f"<{beyond}>")
+        assert vocabulary(name).opening_bytes(beyond) == b""
         assert streamed(name, [beyond]) == ""
 
 

@@ -94,6 +94,12 @@ def test_a_miss_names_the_first_token_that_reached_it_and_none_when_nothing_did(
     assert scanner.misses() == (NearMiss("###", 2, 2), NearMiss("zz", 0, None))
 
 
+def test_a_stop_string_that_lost_to_another_has_all_of_its_characters() -> None:
+    scanner = StopScanner(["ab", "abc", "cx"], include_stop=False)
+    assert scanner.push("xabc") == Match("abc", 1, 4, 1)
+    assert scanner.misses() == (NearMiss("ab", 2, 0), NearMiss("cx", 1, 0))
+
+
 def test_without_stop_strings_everything_is_safe() -> None:
     scanner = StopScanner([], include_stop=False)
     assert scanner.push("abc") is None

@@ -1,0 +1,39 @@
+"""The laws of text on the default checkpoint's own tokenizer."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.detokenizer import Detokenizer
+
+pytestmark = pytest.mark.checkpoint
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+TEXT = st.text(
+    st.sampled_from("ab \n\t.é日😀\u200d👩") | st.characters(codec="utf-8", min_codepoint=0x20, max_codepoint=0xFFFC)
+)
+some = settings(max_examples=60, deadline=None)
+
+
+def pieces(checkpoint: Checkpoint, ids: list[int]) -> list[str]:
+    detokenizer = Detokenizer(checkpoint.vocabulary)
+    return [*[detokenizer.push(i) for i in ids], detokenizer.flush()]
+
+
+@some
+@given(ids=st.lists(st.integers(0, 49_151 + 3), max_size=40))
+def test_any_ids_stream_as_they_decode(default_checkpoint: Checkpoint, ids: list[int]) -> None:
+    whole = default_checkpoint.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert "".join(pieces(default_checkpoint, ids)) == whole
+
+
+@some
+@given(text=TEXT)
+def test_any_text_comes_back(default_checkpoint: Checkpoint, text: str) -> None:
+    """Of the characters that it has bytes for: a few control characters and the planes from 4 on are not among them."""
+    ids = list(default_checkpoint.encode(text))
+    got = pieces(default_checkpoint, ids)
+    assert "".join(got) == text
+    assert not any(REPLACEMENT in piece for piece in got)
+    assert b"".join(map(default_checkpoint.vocabulary.token_bytes, ids)) == text.encode()
