@@ -48,7 +48,7 @@ def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenize
         )
     if tokenizer is None:
         return
-    num_tokens = num_prompt_tokens(tokenizer, prompt)
+    num_tokens = num_prompt_tokens(tokenizer, prompt, info)
     if num_tokens == 0:
         raise PromptError(f"The prompt becomes no token at all in {info.name}; type other text.")
     room_needed = 1 if settings.max_tokens else 0

@@ -80,8 +80,9 @@ class Serving:
 
         Raises what `info` raises.
         """
-        tokenizer = self.tokenizer(self.info(name), parse_special=parse_special)
-        return None if tokenizer is None else num_prompt_tokens(tokenizer, prompt)
+        info = self.info(name)
+        tokenizer = self.tokenizer(info, parse_special=parse_special)
+        return None if tokenizer is None else num_prompt_tokens(tokenizer, prompt, info)
 
     def close(self) -> None:
         self._redis.close()
@@ -98,9 +99,11 @@ class Serving:
         return tokenizer
 
 
-def num_prompt_tokens(tokenizer: Any, prompt: str) -> int:
-    """Tokens of a raw prompt, with whatever the tokenizer puts around it (BOS)."""
-    return len(tokenizer.encode(prompt, add_special_tokens=True).ids)
+def num_prompt_tokens(tokenizer: Any, prompt: str, info: CheckpointInfo) -> int:
+    """Tokens of a raw prompt, with whatever the tokenizer puts around it: BOS, but for a text that begins with it."""
+    ids = tokenizer.encode(prompt, add_special_tokens=True).ids
+    is_doubled = info.adds_bos and ids[:2] == [info.bos_token_id] * 2
+    return len(ids) - is_doubled
 
 
 def no_worker_text(name: str | None) -> str:

@@ -4,6 +4,7 @@
     ├── RefusedError            the request cannot be done as asked; nothing was saved or started
     │   ├── SettingError        one control has a value it cannot have           (field, value)
     │   ├── PromptError         empty, not text, or longer than the context
+    │   │   └── ChatError       messages that are none, or that the checkpoint's template cannot take
     │   ├── UnknownCheckpointError
     │   ├── NotFoundError       no such run or experiment
     │   └── LimitError          a stated bound (queue length, arms, size) is reached
@@ -59,6 +60,13 @@ class PromptError(RefusedError):
     code = "invalid_prompt"
 
     def __init__(self, message: str, *, field: str | None = "prompt") -> None:
+        super().__init__(message, field=field)
+
+
+class ChatError(PromptError):
+    code = "invalid_chat"
+
+    def __init__(self, message: str, *, field: str | None = "messages") -> None:
         super().__init__(message, field=field)
 
 

@@ -172,7 +172,12 @@ GROUPS: Final = (
         "order, prompt, record",
         (
             Control("order", "order", "The stages act on the logits from top to bottom."),
-            Control("parse_special", "flag", "Special tokens written in the prompt count as such, not as plain text."),
+            Control(
+                "parse_special",
+                "flag",
+                "Special tokens written in the prompt count as such, not as plain text. "
+                "A begin-of-text token that it begins with is not put before it again.",
+            ),
             Control("alternatives", "integer", "How many candidates are recorded for each token, by raw probability."),
         ),
     ),

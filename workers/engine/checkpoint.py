@@ -17,10 +17,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
+from models.chat import Chat
 from models.errors import CheckpointBrokenError, CheckpointError, NotACausalLMError, PromptError, SettingError
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
+from workers.engine.chat import ChatPrompt, ChatTemplate
+from workers.engine.plain import PlainTokenizer
 from workers.engine.trial import Findings, try_out
 from workers.engine.vocabulary import Vocabulary
 from workers.engine.weights import weights_digest
@@ -42,31 +45,36 @@ class Checkpoint:
     vocabulary: Vocabulary
     tokenizer_json: bytes  # the backend tokenizer; the same bytes give the same ids anywhere
     parsing: Tokenizer  # special tokens in a text become their ids
-    plain: Tokenizer  # special tokens in a text are ordinary characters
+    plain: PlainTokenizer  # special tokens in a text are ordinary characters
+    chat: ChatTemplate
 
     @classmethod
     def assemble(cls, info: CheckpointInfo, network: Any, tokenizer: Any) -> "Checkpoint":
         """Add what follows from the tokenizer."""
         tokenizer_json = tokenizer.backend_tokenizer.to_str().encode()
-        parsing, plain = (Tokenizer.from_str(tokenizer_json.decode()) for _ in range(2))
-        plain.encode_special_tokens = True
+        parsing = Tokenizer.from_str(tokenizer_json.decode())
+        parsing.no_truncation()  # a folder may have saved a length; what is too long is refused, not cut
+        parsing.no_padding()
+        vocabulary = Vocabulary.from_tokenizer(tokenizer)
+        plain = PlainTokenizer(parsing, vocabulary.special_tokens)
         return cls(
             info=info,
             network=network,
             tokenizer=tokenizer,
-            vocabulary=Vocabulary.from_tokenizer(tokenizer),
+            vocabulary=vocabulary,
             tokenizer_json=tokenizer_json,
             parsing=parsing,
             plain=plain,
+            chat=ChatTemplate(tokenizer, parsing, plain, name=info.name),
         )
 
     def encode(self, prompt: str, *, parse_special: bool = False, continues: bool = False) -> tuple[int, ...]:
         """The ids of a raw prompt, with what the tokenizer itself puts around it (such as BOS); without that for a text
         that `continues` one. It is encoded by itself: no token reaches from the prompt into it.
 
-        An empty prompt gives that alone, or nothing. Raises PromptError for a text with lone surrogates.
+        A BOS that the text begins with is not put before it again. An empty prompt gives what is put around it, or
+        nothing. Raises PromptError for a text with lone surrogates.
         """
-        tokenizer = self.parsing if parse_special else self.plain
         try:
             prompt.encode()
         except UnicodeEncodeError as exc:
@@ -75,7 +83,15 @@ class Checkpoint:
                 "text; remove it",
                 field="text" if continues else "prompt",
             ) from exc
-        return tuple(tokenizer.encode(prompt, add_special_tokens=not continues).ids)
+        if not parse_special:
+            return self.plain.encode(prompt, add_special_tokens=not continues)
+        ids = tuple(self.parsing.encode(prompt, add_special_tokens=not continues).ids)
+        is_doubled = not continues and self.info.adds_bos and ids[:2] == (self.info.bos_token_id,) * 2
+        return ids[1:] if is_doubled else ids
+
+    def encode_chat(self, chat: Chat) -> ChatPrompt:
+        """The prompt after which the assistant speaks. Raises ChatError."""
+        return self.chat.prompt(chat)
 
     def banned_ids(self, settings: Settings) -> frozenset[int]:
         """The ids of `settings.banned`. Raises SettingError for a string that is not exactly one token."""

@@ -65,6 +65,11 @@ class Vocabulary:
         tokens = {i: token for token, i in tokenizer.get_vocab().items()}
         return cls(tokens, frozenset(special), _reading(parts.get("decoder")), decode)
 
+    @property
+    def special_tokens(self) -> list[str]:
+        """The spellings of all special tokens."""
+        return [self._tokens[token_id] for token_id in sorted(self._special_ids)]
+
     def token_bytes(self, token_id: int) -> bytes:
         """The token's own bytes, exact; of a special token its spelling's; b"" for an id that stands for nothing."""
         if token_id not in self._tokens:

@@ -57,6 +57,9 @@ def test_an_unpublished_tokenizer_is_not_known_yet(serving: Serving, worker: Wor
     assert serving.count_tokens("tiny", "two") is None
     worker.appear(adds_bos=True)
     assert serving.count_tokens("tiny", "two") == 4
+    assert serving.count_tokens("tiny", "<s>two", parse_special=True) == 4  # no second one
+    assert serving.count_tokens("tiny", "<s><s>two", parse_special=True) == 5
+    assert serving.count_tokens("tiny", "<s>two") == 7
 
 
 def test_redis_away(serving: Serving, valkey: Valkey) -> None:
