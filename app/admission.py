@@ -6,7 +6,8 @@ A worker checks again: it has the last word where a tokenizer is not published.
 from typing import Any, Protocol
 
 from app.serving import num_prompt_tokens
-from models.errors import LimitError, PromptError, SettingError
+from models.chat import Chat
+from models.errors import ChatError, LimitError, PromptError, SettingError
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 
@@ -39,6 +40,15 @@ def check_text(prompt: str, max_characters: int, *, field: str = "prompt") -> No
             )
 
 
+def check_chat(info: CheckpointInfo) -> None:
+    """Refuse a chat that this checkpoint has no template for. Raises ChatError.
+
+    What the template makes of it, and so its length, is known to the worker alone, which ends the run with a sentence.
+    """
+    if not info.has_chat_template:
+        raise ChatError(f"{info.name} has no chat template; use a raw prompt, or a checkpoint that has one.")
+
+
 def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
     """Refuse a prompt that this checkpoint cannot continue. Raises PromptError with the numbers."""
     if not prompt and not info.adds_bos:
@@ -59,16 +69,21 @@ def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenize
         )
 
 
-def check_given_text(prompt: str, text: str, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
-    """Refuse a text that has nothing to score, or no room after its prompt. Raises PromptError with the numbers."""
+def check_given_text(prompt: str | Chat, text: str, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
+    """Refuse a text that has nothing to score, or no room after its prompt. Raises PromptError with the numbers.
+
+    The length of a chat is known to the worker alone.
+    """
     if not text:
         raise PromptError("The text is empty; type what is to be scored.", field="text")
     if tokenizer is None:
         return
-    num_prompt = num_prompt_tokens(tokenizer, prompt)
     num_text = len(tokenizer.encode(text, add_special_tokens=False).ids)
     if num_text == 0:
         raise PromptError(f"The text becomes no token at all in {info.name}; type other text.", field="text")
+    if isinstance(prompt, Chat):
+        return
+    num_prompt = num_prompt_tokens(tokenizer, prompt, info)
     if num_prompt + num_text > info.context_length:
         raise PromptError(
             f"The prompt has {num_prompt} tokens, the text {num_text}, and the context of {info.name} holds "

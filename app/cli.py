@@ -16,7 +16,8 @@ import typer
 from app.cli_runs import runs_app
 from app.exits import FAILED, INTERRUPTED, AsJson, answering
 from app.settings import AppSettings
-from models.errors import SettingError
+from models.chat import Chat
+from models.errors import PromptError, SettingError
 from models.events import Event
 from models.sampling import Settings
 
@@ -86,20 +87,26 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def generate(
-    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+def generate(  # noqa: PLR0913 - one parameter an option
+    prompt: Annotated[str | None, typer.Argument(help="The text to continue.")] = None,
     settings: Annotated[str, typer.Option("--settings", help="A JSON object, e.g. '{\"temperature\": 0}'.")] = "{}",
+    chat: Annotated[bool, typer.Option("--chat", help="Say PROMPT to the checkpoint, in its chat template.")] = False,
+    messages: Annotated[
+        str | None,
+        typer.Option("--messages", help='A chat in place of PROMPT: [{"role": "user", "content": "hi"}].'),
+    ] = None,
     checkpoint: CheckpointName = None,
     as_json: AsJson = False,
     local: Local = False,
 ) -> None:
-    """Continue a prompt; the text appears as it is generated. Ctrl-C cancels the run."""
+    """Continue a prompt or a chat; the text appears as it is generated. Ctrl-C cancels the run."""
     from app.console import print_ending, print_json, print_text
     from app.run_json import run_json
     from app.running import Request
 
     with answering(as_json):
-        request = Request(prompt, [Settings.parse_json(settings)], checkpoint)
+        asked = _prompt(prompt, is_chat=chat, messages=messages)
+        request = Request(asked, [Settings.parse_json(settings)], checkpoint)
         outcome = _run(request, ignore if as_json else print_text, local=local)
         if as_json:
             print_json(run_json(outcome.runs[0]))
@@ -180,6 +187,17 @@ def _run(request: "Request", on_event: Callable[[Event], None], *, local: bool) 
 
     settings = AppSettings.load()
     return run_here(settings, request, on_event) if local else run_on_stack(settings, request, on_event, say)
+
+
+def _prompt(prompt: str | None, *, is_chat: bool, messages: str | None) -> str | Chat:
+    """The raw prompt or the chat that the options mean. Raises PromptError."""
+    if messages is not None:
+        if prompt is not None:
+            raise PromptError("a prompt and --messages are both given; give one of them")
+        return Chat.parse_json(messages)
+    if prompt is None:
+        raise PromptError("there is no prompt; give a text, or a chat with --messages")
+    return Chat.said(prompt) if is_chat else prompt
 
 
 def _arm(number: int, text: str) -> Settings:

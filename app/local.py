@@ -14,6 +14,7 @@ import orjson
 from app.record import RunDetail
 from app.run_json import from_events
 from app.settings import AppSettings
+from models.chat import Chat
 from models.errors import DecodeLabError, RefusedError, UnavailableError
 from models.events import Ended, Event, Passes, Status, StopReason, StopRecord, TokenPicked
 from models.sampling import Settings
@@ -32,7 +33,7 @@ class LocalError(DecodeLabError):
 
 def run_local(
     app_settings: AppSettings,
-    prompt: str,
+    prompt: str | Chat,
     arms: Sequence[Settings],
     *,
     checkpoint: str | None,
@@ -44,10 +45,11 @@ def run_local(
 
     Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
     """
+    asked = {"messages": prompt.as_list()} if isinstance(prompt, Chat) else {"prompt": prompt}
     requests = [
         {
+            **asked,
             "run_id": local_id(index),
-            "prompt": prompt,
             "settings": arm.as_dict(),
             "checkpoint": checkpoint,
             "given_text": given_text,
@@ -84,7 +86,12 @@ def cancelled(events: Sequence[Event], num_arms: int) -> list[Event]:
 
 
 def collect(
-    app_settings: AppSettings, prompt: str, arms: Sequence[Settings], events: Sequence[Event], *, checkpoint: str | None
+    app_settings: AppSettings,
+    prompt: str | Chat,
+    arms: Sequence[Settings],
+    events: Sequence[Event],
+    *,
+    checkpoint: str | None,
 ) -> list[RunDetail]:
     """The runs of `run_local`'s events, in the order of the arms, as runs that continue the prompt."""
     name = checkpoint or app_settings.default_checkpoint or ""

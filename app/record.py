@@ -32,6 +32,7 @@ class RunDetail:
     text: str
     events: tuple[Event, ...]
     given_text: str | None = None  # of a run that scores it
+    messages: list[Any] | None = None  # of a chat; `prompt` is then what they say
     stop: StopRecord | None = None
     checkpoint_revision: str | None = None
     weights_digest: str | None = None
@@ -97,6 +98,7 @@ def detail(run: Run, events: Sequence[Event]) -> RunDetail:
         given_text=run.given_text,
         text=run.text if Status(run.status).is_terminal else text_of(events),
         events=tuple(events),
+        messages=run.messages,
         stop=None if run.stop is None else from_json(StopRecord, run.stop),
         checkpoint_revision=run.checkpoint_revision,
         weights_digest=run.weights_digest,

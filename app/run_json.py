@@ -10,6 +10,7 @@ from typing import Any
 
 from app.compare import divergence_json, explain, figures, first_divergence
 from app.record import RunDetail, text_of
+from models.chat import Chat, prompt_messages, prompt_text
 from models.events import Candidate, Ended, Event, Passes, RunKind, Started, Status, Timing, TokenPicked, to_json
 from models.sampling import Settings
 from models.score import score_figures
@@ -35,6 +36,8 @@ def run_json(run: RunDetail) -> dict[str, Any]:
         **_score_json(run),
         # beyond the contract
         "kind": run.kind.value,
+        "messages": run.messages,
+        "prompt_text": started.prompt_text if started else None,
         "status": run.status.value,
         "num_prompt_tokens": prefilled.num_prompt_tokens if prefilled else None,
         "device": started.device if started else None,
@@ -89,7 +92,9 @@ def _divergence_from(reference: RunDetail, run: RunDetail) -> dict[str, Any] | N
     return {**divergence_json(found), "explanation": sentence}
 
 
-def from_events(run_id: str, prompt: str, settings: Settings, *, checkpoint: str, events: Sequence[Event]) -> RunDetail:
+def from_events(
+    run_id: str, prompt: str | Chat, settings: Settings, *, checkpoint: str, events: Sequence[Event]
+) -> RunDetail:
     """A run that was never saved, from its events, so that it is shown as a saved one is."""
     started = next((e.payload for e in events if isinstance(e.payload, Started)), None)
     ended = next((e.payload for e in events if isinstance(e.payload, Ended)), None)
@@ -101,7 +106,8 @@ def from_events(run_id: str, prompt: str, settings: Settings, *, checkpoint: str
         ended_at=None,
         enqueued_at=None,
         checkpoint=started.checkpoint if started else checkpoint,
-        prompt=prompt,
+        prompt=prompt_text(prompt),
+        messages=prompt_messages(prompt),
         settings=settings,
         text=text_of(events),
         events=tuple(events),

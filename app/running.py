@@ -12,6 +12,7 @@ from app.record import RunDetail
 from app.settings import AppSettings
 from app.stack import open_stack
 from app.submit import check_size, spread, with_seed
+from models.chat import Chat, prompt_text
 from models.errors import BrokerUnavailableError
 from models.events import Event, Status
 from models.sampling import Settings
@@ -21,7 +22,7 @@ from models.sampling import Settings
 class Request:
     """One run (a single arm, `seeds` None), which scores `given_text` where there is one, or a comparison."""
 
-    prompt: str
+    prompt: str | Chat
     arms: Sequence[Settings]
     checkpoint: str | None
     seeds: int | None = None
@@ -80,7 +81,7 @@ def _check_stack(settings: AppSettings) -> None:
 
 def run_here(settings: AppSettings, request: Request, on_event: OnEvent) -> Outcome:
     """Run the engine in a child process; nothing is saved. Ctrl-C cancels what has not ended. Raises DecodeLabError."""
-    check_text(request.prompt, settings.max_prompt_characters)
+    check_text(prompt_text(request.prompt), settings.max_prompt_characters)
     if request.given_text is not None:
         check_text(request.given_text, settings.max_prompt_characters, field="text")
     if request.seeds is None:

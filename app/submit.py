@@ -18,12 +18,13 @@ from celery import Celery
 from kombu.exceptions import OperationalError as QueueError
 from sqlalchemy import func, select, update
 
-from app.admission import check_given_text, check_prompt, check_settings, check_text
+from app.admission import check_chat, check_given_text, check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
 from app.cancel import end_unclaimed
 from app.ids import check_id, not_found
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
+from models.chat import Chat, prompt_messages, prompt_text
 from models.db.base import database_now
 from models.db.experiments import Experiment
 from models.db.runs import Run
@@ -56,7 +57,7 @@ class Submitter:
 
     def submit(
         self,
-        prompt: str,
+        prompt: str | Chat,
         settings: Settings,
         *,
         checkpoint: str | None = None,
@@ -84,7 +85,7 @@ class Submitter:
         return run.id
 
     def submit_comparison(
-        self, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None = None, seeds: int = 1
+        self, prompt: str | Chat, arms: Sequence[Settings], *, checkpoint: str | None = None, seeds: int = 1
     ) -> tuple[str, list[str]]:
         """Save and enqueue one run for each arm and seed; returns the experiment's id and the run ids in order.
 
@@ -96,7 +97,7 @@ class Submitter:
         check_size(len(arms), seeds)
         info = self._admit(prompt, arms, checkpoint)
         experiment = Experiment(
-            id=new_id(), created_at=database_now(), checkpoint=info.name, prompt=prompt, num_arms=len(arms)
+            id=new_id(), created_at=database_now(), checkpoint=info.name, prompt=prompt_text(prompt), num_arms=len(arms)
         )
         runs = []
         for arm_index, sample_index, settings in spread(arms, seeds):
@@ -131,14 +132,17 @@ class Submitter:
         self._queue.close()
         self._redis.close()
 
-    def _admit(self, prompt: str, arms: Sequence[Settings], checkpoint: str | None) -> CheckpointInfo:
+    def _admit(self, prompt: str | Chat, arms: Sequence[Settings], checkpoint: str | None) -> CheckpointInfo:
         """The checkpoint that will run these arms, after every check."""
-        check_text(prompt, self._settings.max_prompt_characters)
+        check_text(prompt_text(prompt), self._settings.max_prompt_characters)
         info = self._resolve(checkpoint)
         has_banned_text = any(isinstance(item, str) for settings in arms for item in settings.banned)
         parsing = self._serving.tokenizer(info, parse_special=True) if has_banned_text else None
         for settings in arms:
             check_settings(settings, info, parsing)
+        if isinstance(prompt, Chat):
+            check_chat(info)
+            return info
         for settings in {(s.parse_special, s.max_tokens == 0): s for s in arms}.values():
             tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
             check_prompt(prompt, settings, info, tokenizer)
@@ -252,7 +256,7 @@ def check_size(num_arms: int, seeds: int) -> None:
         )
 
 
-def _row(info: CheckpointInfo, prompt: str, settings: Settings) -> Run:
+def _row(info: CheckpointInfo, prompt: str | Chat, settings: Settings) -> Run:
     return Run(
         id=new_id(),
         created_at=database_now(),
@@ -261,7 +265,8 @@ def _row(info: CheckpointInfo, prompt: str, settings: Settings) -> Run:
         checkpoint=info.name,
         checkpoint_revision=info.revision,
         weights_digest=info.weights_digest,
-        prompt=prompt,
+        prompt=prompt_text(prompt),
+        messages=prompt_messages(prompt),
         settings=settings.as_dict(),
         seed=str(settings.seed),
         status=Status.QUEUED.value,

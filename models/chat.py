@@ -72,6 +72,16 @@ class Chat:
         return [message.as_dict() for message in self.messages]
 
 
+def prompt_text(prompt: str | Chat) -> str:
+    """What a prompt says, be it raw or a chat."""
+    return prompt.text if isinstance(prompt, Chat) else prompt
+
+
+def prompt_messages(prompt: str | Chat) -> list[dict[str, str]] | None:
+    """A chat's messages as plain JSON values; None for a raw prompt."""
+    return prompt.as_list() if isinstance(prompt, Chat) else None
+
+
 def _message(number: int, value: Any) -> Message:
     if not isinstance(value, dict):
         raise ChatError(f'message {number} must be an object with "role" and "content", not {_kind(value)}')

@@ -104,6 +104,7 @@ class Started:
     prompt_token_ids: tuple[int, ...]
     queue_ms: float  # as in Timing
     load_ms: float
+    prompt_text: str | None = None  # a chat as its template gives it; None for a raw prompt
 
 
 @dataclass(frozen=True, slots=True)

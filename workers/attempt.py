@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, TypeVar
 
+from models.chat import Chat
 from models.db.runs import PRODUCTIVE_TOKENS
 from models.errors import DatabaseUnavailableError, DecodeLabError, LeaseLostError, UnavailableError
 from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
@@ -89,19 +90,14 @@ class Attempt:
 
     def _generate(self) -> None:
         settings = Settings.parse(dict(self._claim.settings))
-        prompt_ids = self._prompt_ids(settings)
-        self._emit(self._beginning(prompt_ids))
-        self._parts.host.submit(self._request(prompt_ids, settings), self._on_output)
+        told = self._record.started
+        started = told or self._started(settings)
+        self._emit(Resumed(from_position=len(self._record.token_ids)) if told else started)
+        self._parts.host.submit(self._request(started.prompt_token_ids, settings), self._on_output)
         while self._receive():
             if self._is_flush_due():
                 self._flush()
             self._mind_the_time()
-
-    def _prompt_ids(self, settings: Settings) -> tuple[int, ...]:
-        """What an earlier attempt has told, else the prompt's encoding."""
-        if self._record.started is not None:
-            return self._record.started.prompt_token_ids
-        return self._parts.checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
 
     def _request(self, prompt_ids: tuple[int, ...], settings: Settings) -> Request:
         """What the engine is to do: generate, or score the run's given text; from the saved tokens on."""
@@ -112,17 +108,22 @@ class Attempt:
         given = checkpoint.encode(text, parse_special=settings.parse_special, continues=True)
         return Request.to_score(self._sequence_id, prompt_ids, settings, given=given, generated=generated)
 
-    def _beginning(self, prompt_ids: tuple[int, ...]) -> Started | Resumed:
-        if self._record.started is not None:
-            return Resumed(from_position=len(self._record.token_ids))
-        info = self._parts.checkpoint.info
+    def _started(self, settings: Settings) -> Started:
+        """The beginning of the run, its prompt encoded. Raises PromptError."""
+        checkpoint, messages = self._parts.checkpoint, self._claim.messages
+        if messages is None:
+            text, prompt_ids = None, checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
+        else:
+            prompt = checkpoint.encode_chat(Chat.parse(messages))
+            text, prompt_ids = prompt.text, prompt.token_ids
         return Started(
-            checkpoint=info.name,
-            device=info.device,
-            dtype=info.dtype,
+            checkpoint=checkpoint.info.name,
+            device=checkpoint.info.device,
+            dtype=checkpoint.info.dtype,
             prompt_token_ids=prompt_ids,
             queue_ms=self._waits.queue_ms,
             load_ms=self._waits.load_ms,
+            prompt_text=text,
         )
 
     # On the device thread

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from models.chat import Chat
 from models.errors import PromptError
 from models.events import Ended, Event, Payload, Started, TokenPicked
 from models.sampling import Settings
@@ -19,7 +20,7 @@ from workers.engine.engine import Engine, Request
 from workers.prepare import ProgressLine
 from workers.settings import WorkerSettings
 
-_FIELDS = {"prompt", "settings", "checkpoint", "run_id", "given_text"}
+_FIELDS = {"prompt", "messages", "settings", "checkpoint", "run_id", "given_text"}
 
 
 def open_local_runs(settings: WorkerSettings) -> "LocalRuns":
@@ -45,11 +46,11 @@ class LocalRuns:
             settings = settings.with_changes(seed=secrets.randbits(64))
         engine = self._engine(values.get("checkpoint"))
         load_ms = _ms_since(began_s)
-        prompt_ids = engine.checkpoint.encode(values["prompt"], parse_special=settings.parse_special)
+        text, prompt_ids = _prompt(engine.checkpoint, values, settings)
         run_id = values.get("run_id") or default_id
         engine.add(_engine_request(engine.checkpoint, run_id, prompt_ids, settings, values.get("given_text")))
         info = engine.checkpoint.info
-        yield Event(run_id, 1, 0, Started(info.name, info.device, info.dtype, prompt_ids, 0.0, load_ms))
+        yield Event(run_id, 1, 0, Started(info.name, info.device, info.dtype, prompt_ids, 0.0, load_ms, text))
         first_ms: float | None = None
         for seq, payload in enumerate(_payloads(engine), start=1):
             if first_ms is None and isinstance(payload, TokenPicked):
@@ -85,6 +86,14 @@ def _loader(settings: WorkerSettings) -> Callable[[CatalogEntry], Checkpoint]:
     return load
 
 
+def _prompt(checkpoint: Checkpoint, values: dict[str, Any], settings: Settings) -> tuple[str | None, tuple[int, ...]]:
+    """A chat as its template gives it, or None; and the prompt's ids."""
+    if values.get("messages") is None:
+        return None, checkpoint.encode(values["prompt"], parse_special=settings.parse_special)
+    prompt = checkpoint.encode_chat(Chat.parse(values["messages"]))
+    return prompt.text, prompt.token_ids
+
+
 def _payloads(engine: Engine) -> Iterator[Payload]:
     while engine.has_work:
         for output in engine.step():
@@ -96,8 +105,10 @@ def _read_request(line: bytes) -> dict[str, Any]:
         values = json.loads(line)
     except ValueError as exc:
         raise PromptError(f"a request is not valid JSON: {exc}") from exc
-    if not isinstance(values, dict) or not isinstance(values.get("prompt"), str):
-        raise PromptError('a request must be an object with a "prompt" that is text')
+    if not isinstance(values, dict):
+        raise PromptError("a request must be an object")
+    if values.get("messages") is None and not isinstance(values.get("prompt"), str):
+        raise PromptError('a request must have a "prompt" that is text, or "messages"')
     if unknown := sorted(set(values) - _FIELDS):
         raise PromptError(f"a request has the fields {', '.join(sorted(_FIELDS))}, not {unknown[0]}", field=unknown[0])
     if not isinstance(values.get("given_text"), str | None):

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from models.chat import Chat
 from models.presence import CheckpointInfo
+from workers.engine.chat import ChatPrompt
 from workers.host import EngineHost
 from workers.leases import LeaseKeeper
 from workers.publisher import Publisher
@@ -18,6 +20,7 @@ class Encoder(Protocol):
     @property
     def info(self) -> CheckpointInfo: ...
     def encode(self, prompt: str, *, parse_special: bool = False, continues: bool = False) -> tuple[int, ...]: ...
+    def encode_chat(self, chat: Chat) -> ChatPrompt: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
 from workers.engine.scheduler import num_chunks, num_score_passes
@@ -31,6 +32,7 @@ class Claim:
     milestones: tuple[Event, ...]
     tokens: tuple[Event, ...]
     given_text: str | None = None  # of a run that scores it
+    messages: list[Any] | None = None  # of a chat, whose prompt they are
     damage: str | None = None  # what is wrong with the saved history, whose whole part is in the two above
 
 

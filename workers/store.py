@@ -108,6 +108,7 @@ class Store:
             milestones=saved.milestones,
             tokens=saved.tokens,
             given_text=run.given_text,
+            messages=run.messages,
             damage=saved.damage,
         )
 

@@ -40,15 +40,22 @@ class Worker:
         self._database = database
         self.redis = redis.Redis.from_url(redis_url)
 
-    def appear(self, name: str = "tiny", *, adds_bos: bool = False, has_tokenizer: bool = True) -> CheckpointInfo:
+    def appear(
+        self,
+        name: str = "tiny",
+        *,
+        adds_bos: bool = False,
+        has_tokenizer: bool = True,
+        has_chat_template: bool = False,
+    ) -> CheckpointInfo:
         """Become alive, serving the checkpoint `name`."""
         content = tokenizer_json(adds_bos=adds_bos)
         digest = hashlib.sha256(content.encode()).hexdigest() if has_tokenizer else ""
         info = CheckpointInfo(
             name=name, source="folder", revision="", weights_digest="0" * 64, architecture="LlamaForCausalLM",
             num_parameters=1, vocab_size=258, context_length=CONTEXT, end_token_ids=(257,), bos_token_id=256,
-            adds_bos=adds_bos, has_chat_template=False, num_layers=2, num_kv_heads=2, head_size=8, device="cpu",
-            dtype="float32", tokenizer_digest=digest,
+            adds_bos=adds_bos, has_chat_template=has_chat_template, num_layers=2, num_kv_heads=2, head_size=8,
+            device="cpu", dtype="float32", tokenizer_digest=digest,
         )  # fmt: skip
         presence = WorkerPresence(
             worker_id=f"w-{name}", host="here", pid=1, started_at="2026-01-01T00:00:00+00:00", num_rows=1,

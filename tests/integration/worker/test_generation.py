@@ -127,7 +127,15 @@ def test_what_the_checkpoint_cannot_run_ends_with_a_sentence(lite_stack: Stack, 
     too_long = lite_stack.submit("Z" * 50)
     outside = lite_stack.submit(settings=settings(logit_bias={"99999": 1.0}))
     no_text = lite_stack.submit("\ud800")
-    for run_id, words in ((too_long, "50 tokens"), (outside, "outside the vocabulary"), (no_text, "surrogate")):
+    no_template = lite_stack.submit(messages=[{"role": "user", "content": "hi"}])
+    no_chat = lite_stack.submit(messages=[{"role": "root", "content": "hi"}])
+    for run_id, words in (
+        (too_long, "50 tokens"),
+        (outside, "outside the vocabulary"),
+        (no_text, "surrogate"),
+        (no_template, "scripted has no chat template; use a raw prompt"),
+        (no_chat, "role 'root'"),
+    ):
         run = lite_stack.wait_ended(run_id)
         assert run.stop_reason == "error:checkpoint"
         assert run.stop is not None

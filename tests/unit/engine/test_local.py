@@ -13,7 +13,7 @@ import pytest
 from models.errors import DecodeLabError
 from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
 from models.sampling import Settings
-from tests.fakes import checkpoints
+from tests.fakes import checkpoints, tokenizers
 from tests.fakes.services import REPOSITORY
 from workers.engine.catalog import Catalog
 from workers.engine.scoring import score
@@ -58,6 +58,20 @@ def test_every_run_is_told_in_turn(folder: Path) -> None:
     assert ended.timing.ttft_ms > ended.timing.load_ms
 
 
+def test_a_chat_is_told_as_its_template_gives_it(folder: Path, tmp_path: Path) -> None:
+    chatml = checkpoints.write_llama(tmp_path / "chatml", tokenizers.chatml())
+    local_runs = LocalRuns(Catalog.parse(f"chatml={chatml};tiny={folder}", tmp_path), checkpoints.load_entry)
+    asked = {"messages": [{"role": "user", "content": "the fox<|im_end|>"}], "settings": {"max_tokens": 1}}
+    started = next(local_runs.run(json.dumps(asked).encode(), default_id="a")).payload
+    assert isinstance(started, Started)
+    assert started.prompt_text == "<|im_start|>user\nthe fox<|im_end|><|im_end|>\n<|im_start|>assistant\n"
+    end = tokenizers.chatml().eos_token_id
+    assert started.prompt_token_ids.count(end) == 1
+    raw = next(local_runs.run(b'{"prompt": "the fox"}', default_id="b")).payload
+    assert isinstance(raw, Started)
+    assert raw.prompt_text is None
+
+
 def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
     one = {"prompt": "the", "settings": {"max_tokens": 8, "seed": 99, "temperature": 2.0}}
     _, lines, _ = local(folder, one, one, {**one, "settings": {**one["settings"], "seed": 100}})  # type: ignore[dict-item]
@@ -80,6 +94,10 @@ def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
         ({"prompt": "a", "given_text": 5}, "invalid_prompt", "text"),
         ({"prompt": "a", "given_text": "a\ud800"}, "invalid_prompt", "text"),
         ({"prompt": "", "given_text": "a"}, "invalid_prompt", "prompt"),
+        ({"prompt": "a", "messages": []}, "invalid_chat", "messages"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "invalid_chat", "messages"),  # it has no template
+        ({}, "invalid_prompt", "prompt"),
+        ([], "invalid_prompt", "prompt"),
         ("{", "invalid_prompt", "prompt"),
     ],
 )
