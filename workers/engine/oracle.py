@@ -205,7 +205,8 @@ def _typical(scores: Logits, place: Place) -> Logits:
     probs = np.exp(-surprise)
     entropy = float(np.sum(probs[probs > 0] * surprise[probs > 0]))
     distance = np.where(np.isinf(surprise), np.inf, np.abs(surprise - entropy))
-    return _keep(scores, _until_mass(np.argsort(distance, kind="stable"), probs, place.settings.typical_p))
+    taken = _until_mass(np.argsort(distance, kind="stable"), probs, place.settings.typical_p)
+    return _keep(scores, distance <= distance[taken].max())  # equals of the last one stay
 
 
 _STAGES: Final[dict[Stage, Callable[[Logits, Place], Logits]]] = {
