@@ -66,6 +66,16 @@ def cleaning() -> PreTrainedTokenizerFast:
     )
 
 
+def letters() -> PreTrainedTokenizerFast:
+    """Four letters and an end token: few enough to try every text."""
+    vocabulary = {letter: index for index, letter in enumerate("abcd")} | {"<end>": 4}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken("<end>", special=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+
+
 def _byte_level(whole: list[str]) -> Tokenizer:
     """Byte-level BPE whose merges make each text of `whole` one token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

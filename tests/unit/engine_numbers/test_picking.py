@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.engine_numbers.chi_square import p_value
 from tests.unit.engine_numbers.rows import entries, kept_ids, logits_of, row
 from workers.engine.logits.pipeline import Row, process
 from workers.engine.noise import gumbel_numpy
 from workers.engine.sampler import pick, pick_rows
 
-# The 0.999 quantile of chi-square for 1 to 7 degrees of freedom.
-CHI_SQUARE = [10.83, 13.82, 16.27, 18.47, 20.52, 22.46, 24.32]
+LEAST_P = 0.001
 P = (0.3, 0.2, 0.15, 0.12, 0.1, 0.08, 0.03, 0.02)
 
 MIXED: list[dict[str, Any]] = [
@@ -39,22 +39,43 @@ def with_seeds(like: Row, seeds: range) -> list[Row]:
     return [replace(like, settings=like.settings.model_copy(update={"seed": seed})) for seed in seeds]
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"temperature": 1.7}, {"top_p": 0.7}, {"banned": [0], "top_k": 5}, {"logit_bias": {"7": 3}}], ids=str
-)
-def test_many_seeds_follow_the_processed_distribution(values: dict[str, Any]) -> None:
-    num_draws, size = 8000, 500
-    processed = process(logits_of(*P), [row(values)])
-    expected = processed.logprobs[0].exp() * num_draws
-    counts = torch.zeros(len(P), dtype=torch.float64)
-    logits = logits_of(*P).expand(size, -1)
-    for start in range(0, num_draws, size):
-        rows = with_seeds(row(values), range(start, start + size))
-        counts += torch.bincount(torch.tensor(picks(logits, rows, [3] * size)), minlength=len(P))
-    kept = expected > 0
-    assert counts[~kept].sum() == 0
-    statistic = float(((counts - expected)[kept] ** 2 / expected[kept]).sum())
-    assert statistic < CHI_SQUARE[int(kept.sum()) - 2]
+def test_the_p_value_is_the_published_one() -> None:
+    """0.999 quantiles of chi-square for 1, 4 and 7 degrees of freedom, from printed tables."""
+    for degrees, quantile in [(1, 10.828), (4, 18.467), (7, 24.322)]:
+        expected = torch.full((degrees + 1,), 1000.0, dtype=torch.float64)
+        counts = expected.clone()
+        deviation = math.sqrt(quantile * 1000 / 2)
+        counts[0] += deviation
+        counts[1] -= deviation
+        assert p_value(counts, expected) == pytest.approx(0.001, rel=1e-3)
+    assert p_value(torch.tensor([1.0, 9.0]), torch.tensor([0.0, 10.0])) == 0
+
+
+FIVE = (0.4, 0.25, 0.2, 0.1, 0.05)
+# Settings, and what is left of FIVE by hand.
+DISTRIBUTIONS: list[tuple[dict[str, Any], tuple[float, ...]]] = [
+    ({}, FIVE),
+    ({"temperature": 0.5}, (0.16, 0.0625, 0.04, 0.01, 0.0025)),
+    ({"top_p": 0.7}, (0.4, 0.25, 0.2, 0, 0)),
+    ({"banned": [0], "top_k": 3}, (0, 0.25, 0.2, 0.1, 0)),
+    ({"logit_bias": {"4": math.log(8)}, "min_p": 0.3}, (0.4, 0.25, 0.2, 0, 0.4)),
+    ({"repetition_penalty": 2, "typical_p": 0.99}, (0.4, 0.25, 0.2, 0.01, 0.05)),  # squared, for token 3
+]
+
+
+@pytest.mark.parametrize(("values", "weights"), DISTRIBUTIONS, ids=lambda value: str(value))
+def test_twenty_thousand_seeds_follow_the_processed_distribution(
+    values: dict[str, Any], weights: tuple[float, ...]
+) -> None:
+    num_draws, position = 20_000, 3
+    rows = with_seeds(row(values, prompt=[3]), range(num_draws))
+    processed = process(logits_of(*FIVE).expand(num_draws, -1), rows)
+    drawn = pick_rows(processed, rows, [position] * num_draws)
+    counts = torch.bincount(drawn, minlength=len(FIVE)).double()
+    expected = torch.tensor(weights, dtype=torch.float64) * num_draws / sum(weights)
+    assert p_value(counts, expected) > LEAST_P
+    few = 500  # a row at a time, as on a CPU, the picks are the same
+    assert picks(logits_of(*FIVE).expand(few, -1), rows[:few], [position] * few) == drawn[:few].tolist()
 
 
 def test_many_positions_of_one_seed_follow_it_too() -> None:
@@ -64,8 +85,7 @@ def test_many_positions_of_one_seed_follow_it_too() -> None:
     same = row()
     for position in range(num_draws):
         counts[int(pick(processed, [same], [position]).token_ids[0])] += 1
-    expected = torch.tensor(P, dtype=torch.float64) * num_draws
-    assert float(((counts - expected) ** 2 / expected).sum()) < CHI_SQUARE[len(P) - 2]
+    assert p_value(counts, torch.tensor(P, dtype=torch.float64) * num_draws) > LEAST_P
 
 
 def test_more_than_fifty_tokens_of_a_flat_distribution_are_drawn() -> None:
@@ -75,10 +95,8 @@ def test_more_than_fifty_tokens_of_a_flat_distribution_are_drawn() -> None:
     counts = torch.zeros(512, dtype=torch.float64)
     for one in with_seeds(row(), range(5000)):
         counts[int(pick(processed, [one], [0]).token_ids[0])] += 1
-    expected = processed.logprobs[0].exp() * 5000
-    statistic = float(((counts - expected) ** 2 / expected).sum())
     assert int((counts > 0).sum()) > 400
-    assert abs(statistic - 511) < 3.3 * math.sqrt(2 * 511)  # p > 0.001, chi-square of 511 degrees being near normal
+    assert LEAST_P < p_value(counts, processed.logprobs[0].exp() * 5000) < 1 - LEAST_P
 
 
 @settings(max_examples=60, deadline=None)
