@@ -55,8 +55,10 @@ def test_a_million_numbers_have_the_same_bits_in_numpy_and_torch() -> None:
     ids = np.arange(10**6)
     seed, position = 2**63 + 987654321, 77
     expected = noise.gumbel_numpy(seed, position, ids)
-    assert same_bits(expected, noise.gumbel(seed, position, torch.from_numpy(ids)).numpy())
     assert same_bits(expected, noise.gumbel_rows([seed], [position], ids.size, device=CPU)[0].numpy())
+    one_a_counter = noise.NUM_LANES * ids + ids % noise.NUM_LANES  # a million counters, each lane in turn
+    expected = noise.gumbel_numpy(seed, position, one_a_counter)
+    assert same_bits(expected, noise.gumbel(seed, position, torch.from_numpy(one_a_counter)).numpy())
     # Gumbel(0, 1): mean 0.5772, variance pi^2 / 6; four standard errors of a million draws.
     assert expected.mean() == pytest.approx(0.57722, abs=0.0052)
     assert expected.var() == pytest.approx(math.pi**2 / 6, abs=0.012)
