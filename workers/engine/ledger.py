@@ -61,7 +61,9 @@ def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[Ledge
     num_top = min(max(row.settings.alternatives for row in rows), processed.raw.logits.shape[1])
     chosen = picks.token_ids.unsqueeze(1)  # (rows, 1)
     best = _top(processed.raw.logits, num_top)
-    best_processed = best if processed.final is processed.raw else _top(processed.final.logits, num_top)
+    best_processed = best
+    if processed.final is not processed.raw:
+        best_processed = _top(processed.final.logits, num_top, with_impossible=False)
     shown = torch.cat([chosen, best, best_processed], dim=1)
     table = torch.stack([shown.double(), *_columns(processed, shown)], dim=-1)  # (rows, shown, 5)
     packed = torch.cat([_facts(processed, chosen), table.flatten(1)], dim=1).cpu().numpy()
@@ -73,19 +75,31 @@ def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[Ledge
     return entries
 
 
-def _top(logits: Tensor, num: int) -> Tensor:
-    """The ids (rows, num) of the `num` largest of each row; among equals at the end of the list, the lowest ids."""
+def _top(logits: Tensor, num: int, *, with_impossible: bool = True) -> Tensor:
+    """The ids (rows, num) of the `num` largest of each row; among equals at the end of the list, the lowest ids.
+
+    Of several rows each list is in order, equals by id, so that any beginning of it is a list that would end there.
+    Where a list ends among impossible tokens, any of them will do for a reader that passes them over.
+    """
     size = logits.shape[1]
     best = torch.topk(logits, min(num + 1, size), dim=-1)
-    if num in (0, size):
-        return best.indices[:, :num]
-    last, next_one = best.values[:, num - 1], best.values[:, num]
-    if not bool((last == next_one).any()) or not bool(((last == next_one) & (last > -torch.inf)).any()):
-        return best.indices[:, :num]
-    # An int64 that orders like (value, -id): the float's bits with its magnitude reversed where it is negative.
-    bits = logits.view(torch.int32)
+    ids = best.indices[:, :num]
+    if num not in (0, size):
+        last, next_one = best.values[:, num - 1], best.values[:, num]
+        if bool(((last == next_one) & (with_impossible | (last > -torch.inf))).any()):
+            ids = torch.topk(_by_value_then_id(logits), num, dim=-1).indices
+    if logits.shape[0] == 1:
+        return ids
+    ids = ids.sort(dim=-1).values
+    order = logits.gather(1, ids).sort(dim=-1, descending=True, stable=True).indices
+    return ids.gather(1, order)
+
+
+def _by_value_then_id(logits: Tensor) -> Tensor:
+    """An int64 for each logit that orders like (value, -id): the float's bits, their magnitude reversed below 0."""
+    bits = (logits + 0.0).view(torch.int32)  # adding 0 gives both zeros the same bits
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-    return torch.topk((ordered << 32) - torch.arange(size, device=logits.device), num, dim=-1).indices
+    return (ordered << 32) - torch.arange(logits.shape[1], device=logits.device)
 
 
 def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:

@@ -103,6 +103,27 @@ def test_a_row_shows_what_it_asked_for_whatever_its_neighbours_ask() -> None:
     assert [c.token_id for c in together[0].candidates] == [together[0].token_id]
 
 
+@pytest.mark.parametrize(
+    "logits",
+    [
+        torch.zeros(300),
+        torch.tensor([0.0, -0.0] * 150),
+        torch.arange(300) // 7 * -0.5,
+        torch.tensor([-math.inf, 1.0, -math.inf, 1.0] * 75),
+        torch.tensor([-math.inf] * 299 + [2.0]),
+    ],
+    ids=["all equal", "signed zeros", "steps", "half impossible", "one possible"],
+)
+def test_equals_are_listed_by_id_whatever_the_neighbours_ask(logits: torch.Tensor) -> None:
+    rows = [row({"alternatives": n, "top_p": p, "seed": n}) for n, p in [(0, 1), (3, 0.5), (40, 0.9), (100, 1)]]
+    together = entries(logits.expand(4, -1), rows)
+    by_rank = sorted(range(300), key=lambda i: (-float(logits[i]), i))
+    for one, entry in zip(rows, together, strict=True):
+        assert entry == entries(logits[None], [one])[0]
+        shown = {c.token_id for c in entry.candidates} - {entry.token_id}
+        assert shown <= set(by_rank[: one.settings.alternatives])
+
+
 def test_more_alternatives_than_tokens() -> None:
     (entry,) = entries(logits_of(*P), [row({"alternatives": 100})])
     assert [c.token_id for c in entry.candidates] == list(range(6))
