@@ -16,6 +16,7 @@ from workers.engine.catalog import Catalog, CatalogEntry
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 
 VOCAB_SIZE = 512
+SMALL_VOCAB_SIZE = 30  # few enough for a token's account to show every one
 CONTEXT_LENGTH = 128
 # Large enough that the next token is not nearly uniform, so that settings make a difference.
 _SPREAD = 0.35

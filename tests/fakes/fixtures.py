@@ -10,7 +10,7 @@ import torch
 from models.environment import DEFAULT_CHECKPOINTS
 from models.errors import CheckpointError
 from tests.conftest import missing
-from tests.fakes import checkpoints
+from tests.fakes import checkpoints, tokenizers
 from workers.engine.catalog import Catalog, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 
@@ -42,6 +42,14 @@ def tiny(request: pytest.FixtureRequest) -> Checkpoint:
     """Once for each kind of positions."""
     checkpoint: Checkpoint = request.getfixturevalue(request.param)
     return checkpoint
+
+
+@pytest.fixture(scope="session", params=["llama", "gpt2"])
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A vocabulary that fits into one account, once for each kind of positions."""
+    write = {"llama": checkpoints.write_llama, "gpt2": checkpoints.write_gpt2}[request.param]
+    folder = tmp_path_factory.mktemp("checkpoint") / request.param
+    return checkpoints.load(write(folder, tokenizers.cleaning(), vocab_size=checkpoints.SMALL_VOCAB_SIZE))
 
 
 @pytest.fixture(scope="session")

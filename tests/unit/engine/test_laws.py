@@ -1,7 +1,6 @@
 """Laws that hold for every token and every run of the engine, whatever the settings."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +9,13 @@ from hypothesis import strategies as st
 
 from models.events import TokenPicked
 from models.sampling import DEFAULT_ORDER
-from tests.fakes import checkpoints, tokenizers
+from tests.fakes import checkpoints
 from tests.fakes.engine_runs import run
 from tests.unit.engine.test_oracle import PROMPTS, controls
 from workers.engine import scheduler
 from workers.engine.checkpoint import Checkpoint
 
-VOCAB_SIZE = 30  # few enough for a token's account to show every one
+VOCAB_SIZE = checkpoints.SMALL_VOCAB_SIZE
 IDS = st.integers(0, VOCAB_SIZE - 1)
 STAGES = st.fixed_dictionaries(
     {"order": st.permutations([stage.value for stage in DEFAULT_ORDER]), "seed": st.integers(0, 2**64 - 1)},
@@ -37,14 +36,6 @@ STAGES = st.fixed_dictionaries(
 some_examples = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
-
-
-@pytest.fixture(scope="module", params=["llama", "gpt2"])
-def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A vocabulary that fits into one account."""
-    folder: Path = tmp_path_factory.mktemp("small") / request.param
-    write = {"llama": checkpoints.write_llama, "gpt2": checkpoints.write_gpt2}[request.param]
-    return checkpoints.load(write(folder, tokenizers.cleaning(), vocab_size=VOCAB_SIZE))
 
 
 @some_examples

@@ -1,0 +1,106 @@
+"""Faults that users of similar programs reported, of runs that share an engine: each must be as it is alone."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.events import StopReason
+from tests.fakes import checkpoints, scripted
+from tests.fakes.engine_runs import Told, drain, request, run, told
+from tests.fakes.phrases import FOX, WORDS, ids
+from tests.fakes.scripted import Script, scripted_checkpoint
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.engine import Engine
+
+LENGTHS = {"short": 3, "middle": 17, "long": 60}
+NUM_TOKENS = 20
+GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": NUM_TOKENS, "ignore_eos": True}
+
+
+def prompt_of(length: int) -> list[int]:
+    """Ids in which no two prompts begin alike."""
+    return [(7 * length + 13 * i) % 450 for i in range(length)]
+
+
+def numbers(one: Told) -> list[Any]:
+    return [(t.token_id, t.text, t.raw_logprob, t.candidates) for t in one.tokens]
+
+
+@pytest.fixture
+def engine(tiny: Checkpoint) -> Engine:
+    return Engine(tiny, num_rows=4)
+
+
+def test_prompts_of_any_length_are_as_alone_while_others_join_and_leave(tiny: Checkpoint, engine: Engine) -> None:
+    for name, length in LENGTHS.items():
+        engine.add(request(tiny, prompt_of(length), sequence_id=name, **GREEDY))
+    outputs = []
+    for step in range(9):
+        if step == 5:
+            engine.add(request(tiny, prompt_of(30), sequence_id="late", **GREEDY))
+        outputs += engine.step()
+    engine.cancel("short")
+    got = told([*outputs, *drain(engine)])
+    assert got["short"].ended.stop.reason is StopReason.CANCELLED
+    for name, length in {**LENGTHS, "late": 30}.items():
+        alone = run(tiny, prompt_of(length), **GREEDY)
+        assert numbers(got[name]) == numbers(alone)[: len(got[name].tokens)]
+        assert len(got[name].tokens) == (9 if name == "short" else NUM_TOKENS)
+
+
+def test_transformers_agrees_with_each_of_them(tiny: Checkpoint, engine: Engine) -> None:
+    for name, length in LENGTHS.items():
+        engine.add(request(tiny, prompt_of(length), sequence_id=name, **GREEDY))
+    got = told(drain(engine))
+    for name, length in LENGTHS.items():
+        prompt = prompt_of(length)
+        whole = torch.tensor([[*prompt, *got[name].token_ids]])
+        with torch.inference_mode():
+            made = tiny.network.generate(
+                input_ids=whole[:, :length],
+                attention_mask=torch.ones(1, length, dtype=torch.int64),
+                do_sample=False,
+                min_new_tokens=NUM_TOKENS,
+                max_new_tokens=NUM_TOKENS,
+                eos_token_id=511,  # none of the tokens it says
+                pad_token_id=0,
+            )
+            logprobs = tiny.network(input_ids=whole).logits[0].double().log_softmax(-1)
+        assert made.tolist() == whole.tolist()
+        for place, token in enumerate(got[name].tokens, start=length - 1):
+            assert token.raw_logprob == pytest.approx(float(logprobs[place, token.token_id]), abs=1e-4)
+
+
+@pytest.mark.parametrize("fault", [scripted.gives_nan, scripted.gives_infinity, scripted.gives_nothing])
+def test_a_row_of_no_numbers_ends_alone(fault: scripted.Fault) -> None:
+    good, bad = Script(ids(FOX)), Script(ids(" cat is there in a dog"), faults={4: fault})
+    checkpoint = scripted_checkpoint(WORDS, good, by_first_id={ids("a")[0]: bad})
+    prompts = {"1": "the", "2": "a", "3": "the the", "4": " the"}
+    engine = Engine(checkpoint, num_rows=4)
+    for name, prompt in prompts.items():
+        engine.add(request(checkpoint, prompt, sequence_id=name, max_tokens=6))
+    got = told(drain(engine))
+    assert (got["2"].ended.stop.reason, got["2"].text) == (StopReason.ERROR_NUMERICAL, " cat is there in")
+    assert [t.position for t in got["2"].tokens] == [0, 1, 2, 3]
+    for name in "134":
+        assert numbers(got[name]) == numbers(run(checkpoint, prompts[name], max_tokens=6))
+        assert got[name].ended.stop.reason is StopReason.MAX_TOKENS
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_half_precision_beside_a_long_prompt_gives_numbers(tmp_path: Path, kind: str, dtype: str) -> None:
+    write = {"llama": checkpoints.write_llama, "gpt2": checkpoints.write_gpt2}[kind]
+    checkpoint = checkpoints.load(write(tmp_path / kind), dtype=dtype)
+    engine = Engine(checkpoint, num_rows=2)
+    settings = {"max_tokens": 6, "ignore_eos": True, "top_p": 0.95}
+    for name, length in {"short": 1, "long": 120}.items():
+        engine.add(request(checkpoint, prompt_of(length), sequence_id=name, **settings))
+    got = told(drain(engine))
+    for name, length in {"short": 1, "long": 120}.items():
+        assert numbers(got[name]) == numbers(run(checkpoint, prompt_of(length), **settings))
+        assert got[name].ended.stop.reason is StopReason.MAX_TOKENS
+        assert np.isfinite([(t.raw_logprob, t.logprob, t.entropy) for t in got[name].tokens]).all()
