@@ -22,7 +22,7 @@ from workers.engine.scoring import Score, score
 
 PROMPTS = ["the", "the quick brown fox", "there is a cat in", "a a a a a", "lazy dog and the lazy"]
 LAW = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

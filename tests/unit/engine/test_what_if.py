@@ -52,7 +52,8 @@ def near(draw: random.Random, values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", range(NUM_RUNS))
-def test_a_fresh_run_differs_where_it_was_predicted(tiny: Checkpoint, number: int) -> None:
+def test_a_fresh_run_differs_where_it_was_predicted(request: pytest.FixtureRequest, number: int) -> None:
+    tiny: Checkpoint = request.getfixturevalue("tiny_gpt2" if number % 2 else "tiny_llama")
     draw = random.Random(number)
     prompt = draw.choice(PROMPTS)
     old = settings_of(draw)
