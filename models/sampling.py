@@ -6,7 +6,7 @@ A `Settings` that exists is valid by itself. What depends on a checkpoint (ids i
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -16,6 +16,9 @@ MAX_STOP_STRINGS: Final = 16
 MAX_STOP_STRING_CHARACTERS: Final = 256
 MAX_BIASES: Final = 300
 MAX_ALTERNATIVES: Final = 100
+MAX_CHOICES: Final = 1000
+MAX_CONSTRAINT_BYTES: Final = 100_000
+MAX_BEAMS: Final = 16
 MAX_NEW_TOKENS: Final = 1_000_000
 MAX_COUNT: Final = 2**53 - 1  # the largest whole number that every reader of JSON has exactly
 MAX_SEED: Final = 2**64 - 1
@@ -25,6 +28,7 @@ class Stage(StrEnum):
     """The stages that turn raw into processed log-probabilities, in their default order."""
 
     BIAS = "bias"
+    CONSTRAINT = "constraint"
     REPETITION = "repetition"
     PRESENCE_FREQUENCY = "presence_frequency"
     NO_REPEAT_NGRAM = "no_repeat_ngram"
@@ -44,6 +48,40 @@ class Scope(StrEnum):
 
     ALL = "all"  # prompt and output
     OUTPUT = "output"
+
+
+class Constraint(BaseModel):
+    """What the output must be: exactly one of the four. The compiler checks what only it can know."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    json_schema: dict[str, Any] | bool | None = None
+    regex: str | None = None  # of the whole output
+    choice: tuple[str, ...] | None = Field(None, max_length=MAX_CHOICES)
+    grammar: str | None = None  # Lark's notation; the rule `start` is the output
+
+    @field_validator("choice", mode="before")
+    @classmethod
+    def _tuple_from_json_array(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        given = [name for name, value in self if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of json_schema, regex, choice, grammar, not {len(given)}")
+        if self.choice is not None and (not self.choice or not all(self.choice)):
+            raise ValueError("choice must list at least one text, and none may be empty")
+        for text in self.choice or (self.regex or "", self.grammar or ""):
+            _refuse_surrogates(text)
+        if len(self.model_dump_json().encode()) > MAX_CONSTRAINT_BYTES:
+            raise ValueError(f"it is longer than {MAX_CONSTRAINT_BYTES:,} bytes; make it smaller")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The name of the one field that is given."""
+        return next(name for name, value in self if value is not None)
 
 
 _TokenId = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -70,6 +108,10 @@ class Settings(BaseModel):
     no_repeat_ngram_size: int = Field(0, ge=0, le=MAX_COUNT)
     logit_bias: dict[_TokenId, float] = Field(default_factory=dict, max_length=MAX_BIASES)
     banned: tuple[_TokenId | str, ...] = Field((), max_length=MAX_BIASES)
+    constraint: Constraint | None = None
+    num_beams: int = Field(1, ge=1, le=MAX_BEAMS)  # above 1: beam search, which draws nothing
+    length_penalty: float = Field(1.0, ge=-100, le=100)  # of beam search: score = log-probability / length ** penalty
+    early_stopping: bool | Literal["never"] = False  # of beam search
     order: tuple[Stage, ...] = DEFAULT_ORDER
     min_tokens: int = Field(0, ge=0, le=MAX_COUNT)
     max_tokens: int = Field(128, ge=0, le=MAX_NEW_TOKENS)
