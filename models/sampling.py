@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from models.errors import SettingError
 
@@ -109,7 +110,8 @@ class Settings(BaseModel):
     logit_bias: dict[_TokenId, float] = Field(default_factory=dict, max_length=MAX_BIASES)
     banned: tuple[_TokenId | str, ...] = Field((), max_length=MAX_BIASES)
     constraint: Constraint | None = None
-    num_beams: int = Field(1, ge=1, le=MAX_BEAMS)  # above 1: beam search, which draws nothing
+    # Above 1: beam search. It draws nothing, so the seed and the stages from temperature on are inert.
+    num_beams: int = Field(1, ge=1, le=MAX_BEAMS)
     length_penalty: float = Field(1.0, ge=-100, le=100)  # of beam search: score = log-probability / length ** penalty
     early_stopping: bool | Literal["never"] = False  # of beam search
     order: tuple[Stage, ...] = DEFAULT_ORDER
@@ -180,6 +182,15 @@ class Settings(BaseModel):
             raise ValueError(f"order must name each of {', '.join(DEFAULT_ORDER)} exactly once")
         return self
 
+    @model_validator(mode="after")
+    def _check_beams(self) -> Self:
+        if self.num_beams > 1:
+            for field, words in _NOT_WITH_BEAMS.items():
+                if getattr(self, field):
+                    reason = f"{words} while num_beams is {self.num_beams}; leave it out, or set num_beams to 1"
+                    raise PydanticCustomError("not_with_beams", "{reason}", {"field": field, "reason": reason})
+        return self
+
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Self:
         """Build settings from plain JSON values; missing fields are neutral.
@@ -236,6 +247,12 @@ class Settings(BaseModel):
                     )
 
 
+_NOT_WITH_BEAMS: Final = {
+    "stop": "a beam search does not look for stop strings, so there can be none",
+    "constraint": "a beam search follows no constraint, so there can be none",
+}
+
+
 def _refuse_surrogates(text: str) -> None:
     for index, char in enumerate(text):
         if "\ud800" <= char <= "\udfff":
@@ -265,8 +282,14 @@ def _setting_error(exc: ValidationError) -> SettingError:
         case "extra_forbidden":
             known = ", ".join(sorted(Settings.model_fields))
             return SettingError(f"{field} is not a setting; the settings are {known}", field=field)
+        case "not_with_beams":
+            field = problem["ctx"]["field"]
+            return SettingError(f"{field}: {problem['ctx']['reason']}", field=field)
         case "value_error":
             return SettingError(f"{field}: {problem['ctx']['error']}", field=field)
+        case _ if field == "early_stopping":  # pydantic reports on one kind of its values alone
+            shown = _show(problem["input"])
+            return SettingError(f'early_stopping: it is true, false or "never", got {shown}', field=field)
         case _:
             reason = problem["msg"][0].lower() + problem["msg"][1:]
             return SettingError(f"{field}: {reason}, got {_show(problem['input'])}", field=field)

@@ -79,3 +79,36 @@ def test_a_refusal_can_be_told_in_json_whatever_was_refused(values: dict[str, ob
     with pytest.raises(SettingError) as refused:
         Settings.parse(values)
     assert orjson.loads(orjson.dumps(refused.value.as_dict()))["error"]["field"] in {*values, "settings"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("stop", ["END"]), ("constraint", {"regex": "[0-9]+"})], ids=["stop", "constraint"]
+)
+def test_what_a_beam_search_cannot_do_is_refused_by_both_names(field: str, value: object) -> None:
+    assert Settings.parse({field: value, "num_beams": 1}).num_beams == 1
+    with pytest.raises(SettingError, match=f"^{field}: .*num_beams is 4") as refused:
+        Settings.parse({field: value, "num_beams": 4})
+    assert refused.value.field == field
+    with pytest.raises(SettingError, match="num_beams"):
+        Settings.parse({field: value}).with_changes(num_beams=2)
+
+
+@pytest.mark.parametrize("value", [True, False, "never"])
+def test_the_three_ways_to_stop_early(value: object) -> None:
+    assert Settings.parse({"early_stopping": value}).as_dict()["early_stopping"] is value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("early_stopping", "maybe", 'true, false or "never"'),
+        ("early_stopping", 1, 'true, false or "never"'),
+        ("num_beams", 0, "got 0"),
+        ("num_beams", 17, "16, got 17"),
+        ("length_penalty", 101, "100, got 101"),
+    ],
+)
+def test_a_search_that_does_not_exist_is_refused(field: str, value: object, words: str) -> None:
+    with pytest.raises(SettingError, match=f"^{field}: .*{words}") as refused:
+        Settings.parse({field: value})
+    assert refused.value.field == field
