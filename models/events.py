@@ -1,7 +1,8 @@
 """What a run tells the world while it lives: frozen values, one encoder, one decoder.
 
 The events of a run are numbered by `seq` from 0 without a gap: one `Started`, one `Prefilled`, a `TokenPicked` for
-every generated token, a `Resumed` for every later attempt, and exactly one `Ended` at the end.
+every generated token, a `Resumed` for every later attempt, and exactly one `Ended` at the end. A beam search tells its
+winner's tokens when it is over, and then, in one `BeamsTraced`, how it came to them.
 
 Laws that readers may rely on:
 
@@ -149,6 +150,42 @@ class Resumed:
     from_position: int
 
 
+class TracedBeam(msgspec.Struct, frozen=True, array_like=True):
+    """A beam after one step. An array in the JSON, as there are thousands: [parent, token_id, total, score]."""
+
+    parent: int  # which beam of the step before it continues, 0 for the best
+    token_id: int
+    total: float  # the sum of its tokens' log-probabilities after the stages
+    score: float  # total / generated length ** length_penalty
+
+
+class PrunedBeam(msgspec.Struct, frozen=True, array_like=True):
+    """A continuation that a step dropped: [parent, token_id, margin]."""
+
+    parent: int
+    token_id: int
+    margin: float  # how much more it needed: of its total, or of its score if it had ended among the best
+
+
+class BeamStep(msgspec.Struct, frozen=True, array_like=True):
+    """One step of a beam search, each list best first: [beams, finished, pruned]."""
+
+    beams: tuple[TracedBeam, ...]  # those that run on
+    finished: tuple[TracedBeam, ...]  # those that have ended here, and had a place among the best then
+    pruned: tuple[PrunedBeam, ...]  # those that came closest, at most num_beams
+
+
+@dataclass(frozen=True, slots=True)
+class BeamsTraced:
+    """The lineage of a beam search. It comes once, after the winner's tokens."""
+
+    num_beams: int
+    sequence_score: float  # of the winner
+    beam_indices: tuple[int, ...]  # the parent of each of the winner's tokens, as transformers counts them
+    num_steps: int
+    steps: tuple[BeamStep, ...]  # the first 2,000 at most
+
+
 @dataclass(frozen=True, slots=True)
 class NearMiss:
     """How close a stop string came to matching."""
@@ -210,18 +247,19 @@ class Ended:
     tail: str  # text after the last token's: U+FFFD for bytes that never became a character
     num_tokens: int
     passes: Passes
-    kv_positions: int
+    kv_positions: int  # held at the end; of a beam search those of all its beams together
     kv_bytes: int
     timing: Timing = field(default_factory=Timing)
 
 
-Payload = Started | Prefilled | TokenPicked | Resumed | Ended
+Payload = Started | Prefilled | TokenPicked | Resumed | BeamsTraced | Ended
 
 EVENT_TYPES: Final[dict[str, type[Any]]] = {
     "started": Started,
     "prefilled": Prefilled,
     "token": TokenPicked,
     "resumed": Resumed,
+    "beams": BeamsTraced,
     "ended": Ended,
 }
 _TYPE_NAMES: Final = {cls: name for name, cls in EVENT_TYPES.items()}

@@ -8,7 +8,7 @@ from app.render.ending import ending
 from app.render.text import count, milliseconds
 from app.render.timing import cache_line, figures, gaps_chart, waterfall
 from app.render.tokens import line
-from models.events import Ended, Event, Prefilled, Resumed, Started, TokenPicked
+from models.events import BeamsTraced, Ended, Event, Prefilled, Resumed, Started, TokenPicked
 from models.sampling import Settings
 
 _QUIET_STEP_S: Final = 5
@@ -44,6 +44,8 @@ class RunView:
                 self.prefilled = prefilled
             case Resumed():
                 self.num_resumed += 1
+            case BeamsTraced():
+                pass
             case Ended() as ended:
                 self.ended = ended
             case _:

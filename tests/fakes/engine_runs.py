@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.events import Ended, Prefilled, TokenPicked
+from models.events import BeamsTraced, Ended, Prefilled, TokenPicked
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine, Output, Request
@@ -17,6 +17,7 @@ class Told:
     prefilled: Prefilled | None
     tokens: tuple[TokenPicked, ...]
     ended: Ended
+    beams: BeamsTraced | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -68,7 +69,9 @@ def told(outputs: Iterable[Output]) -> dict[str, Told]:
         prefilled = [p for p in others if isinstance(p, Prefilled)]
         tokens = tuple(p for p in others if isinstance(p, TokenPicked))
         assert isinstance(ended, Ended)
-        assert others == [*prefilled, *tokens]
+        beams = [p for p in others if isinstance(p, BeamsTraced)]
+        assert others == [*prefilled, *tokens, *beams]
         assert len(prefilled) <= 1
-        result[sequence_id] = Told(prefilled[0] if prefilled else None, tokens, ended)
+        assert len(beams) <= 1
+        result[sequence_id] = Told(prefilled[0] if prefilled else None, tokens, ended, beams[0] if beams else None)
     return result

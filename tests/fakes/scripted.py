@@ -44,18 +44,23 @@ class ScriptedLM(torch.nn.Module):
         self.script = script
         self.by_first_id = dict(by_first_id or {})
         self.num_positions: list[int] = []  # of each forward pass, in order
+        self.num_rows: list[int] = []  # likewise
 
     def forward(self, input_ids: torch.Tensor, *, cache: Cache, logits_to_keep: int = 0, **kwargs: Any) -> Any:
-        """`input_ids` (1, positions) -> `.logits` (1, positions to keep, vocab)."""
+        """`input_ids` (rows, positions) -> `.logits` (rows, positions to keep, vocab)."""
         self.num_positions.append(input_ids.shape[1])
-        new = input_ids[:, None, :, None].float()  # (1, 1, positions, 1)
+        self.num_rows.append(input_ids.shape[0])
+        new = input_ids[:, None, :, None].float()  # (rows, 1, positions, 1)
         keys, values = cache.update(new, new, 0)
         if not torch.equal(keys, values):
             raise AssertionError("the cache gave other values than keys")
-        seen = [int(i) for i in keys[0, 0, :, 0]]
-        first = len(seen) - (logits_to_keep or input_ids.shape[1])
-        rows = [self._logits(seen[: end + 1]) for end in range(first, len(seen))]
-        return SimpleNamespace(logits=torch.stack(rows)[None])
+        num_kept = logits_to_keep or input_ids.shape[1]
+        return SimpleNamespace(logits=torch.stack([self._answer(row, num_kept) for row in keys[:, 0, :, 0].tolist()]))
+
+    def _answer(self, row: list[float], num_kept: int) -> torch.Tensor:
+        """(positions to keep, vocab) after the ids that one row of the cache holds."""
+        seen = [int(i) for i in row]
+        return torch.stack([self._logits(seen[: end + 1]) for end in range(len(seen) - num_kept, len(seen))])
 
     def _logits(self, seen: list[int]) -> torch.Tensor:
         script = self.by_first_id.get(seen[0], self.script)

@@ -1,9 +1,11 @@
 """The keys and values of one sequence, and how many bytes they are.
 
 transformers' own growing layer joins two tensors at every step, so each step copies the whole cache. The layer here
-writes into spare room and doubles it when it is used up: a step copies one position.
+writes into spare room and doubles it when it is used up: a step copies one position. A beam search has a row for each
+beam; what they share, the prompt, is copied once.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         self._keys: torch.Tensor | None = None
         self._values: torch.Tensor | None = None
         self._num_positions = 0
+        self._num_shared = 0  # positions, from the first on, at which all rows are equal
 
     def update(
         self,
@@ -38,9 +41,35 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         self._keys[:, :, start:end] = key_states
         self._values[:, :, start:end] = value_states
         self._num_positions = end
-        self.keys = self._keys[:, :, :end]
-        self.values = self._values[:, :, :end]
+        self._show(self._keys, self._values)
         return self.keys, self.values
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Make each row a copy of the row that `beam_idx` names for it; there may be more rows than before, or fewer.
+
+        Overrides transformers' method, which would leave the buffers as they were.
+        """
+        if self._keys is None or self._values is None:
+            return
+        if self._keys.shape[0] == 1:
+            self._num_shared = self._num_positions
+        rows = beam_idx.to(self._keys.device)
+        self._keys = self._selected(self._keys, rows)
+        self._values = self._selected(self._values, rows)
+        self._show(self._keys, self._values)
+
+    def _selected(self, buffer: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        start, end = self._num_shared, self._num_positions
+        if len(rows) != buffer.shape[0]:
+            larger = buffer.new_empty((len(rows), *buffer.shape[1:]))
+            larger[:, :, :end] = buffer[rows, :, :end]
+            return larger
+        buffer[:, :, start:end] = buffer[rows, :, start:end]
+        return buffer
+
+    def _show(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.keys = keys[:, :, : self._num_positions]
+        self.values = values[:, :, : self._num_positions]
 
 
 class SequenceCache:
@@ -54,11 +83,24 @@ class SequenceCache:
         default = DynamicCache(config=getattr(network, "config", None)).layers
         layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in default]
         self.layers = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=GrowingLayer)
-        self.num_positions = 0
+        self.num_rows = 1
+        self.num_positions = 0  # of each row
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Make each row a copy of the present row that `rows` names for it: what beams do with those they continue."""
+        if list(rows) == list(range(self.num_rows)):
+            return
+        self.layers.reorder_cache(torch.tensor(rows, dtype=torch.int64))
+        self.num_rows = len(rows)
+
+    @property
+    def num_held(self) -> int:
+        """Positions that are held, over all rows."""
+        return self.num_rows * self.num_positions
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the keys, values and states that are held; `CheckpointInfo.kv_bytes` is the formula."""
+        """Bytes of the keys, values and states that are held; `CheckpointInfo.kv_bytes` is the formula for one row."""
         return sum(t.nbytes for t in self._held)
 
     @property

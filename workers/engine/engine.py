@@ -3,8 +3,9 @@
 A step gives every running sequence one forward pass: a chunk of the prompt for one that begins, one position for the
 others. After its pass a sequence's raw logits become the processed distribution, the distribution and the noise of the
 position become a pick, and the stop rules are applied. Where a text is scored its tokens take the place of picks, and a
-pass goes over several of them. Each sequence stands alone: one that fails ends with its own error, in the same step,
-and disturbs no other.
+pass goes over several of them. A beam search passes over all its beams at once, and its tokens are those of the best
+beam when it ends. Each sequence stands alone: one that fails ends with its own error, in the same step, and disturbs no
+other.
 
 The engine belongs to one thread. It never waits: with nothing to do a step returns an empty list.
 """
@@ -18,18 +19,19 @@ from dataclasses import dataclass
 import torch
 
 from models.errors import NumericalError, RunError
-from models.events import Ended, Prefilled, StopReason, TokenPicked
+from models.events import BeamsTraced, Ended, Prefilled, StopReason, TokenPicked
 from workers.engine.admission import admit
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.drafts import draft
 from workers.engine.failures import reason_for
 from workers.engine.given import write_given
-from workers.engine.ledger import write
+from workers.engine.ledger import LedgerEntry, write
 from workers.engine.logits.pipeline import Row, process, unhealthy_rows
 from workers.engine.runner import Runner, is_device_fault, is_out_of_memory
 from workers.engine.sampler import pick
 from workers.engine.scheduler import SCORE_POSITIONS, Chunk, Scheduler
+from workers.engine.search import BeamSearch, rules_for
 from workers.engine.sequence import Request, Sequence
 from workers.engine.stopping import Decision, interruption
 
@@ -43,7 +45,7 @@ class Output:
     """One payload for the history of one sequence. The last of a sequence is its `Ended`."""
 
     sequence_id: str
-    payload: Prefilled | TokenPicked | Ended
+    payload: Prefilled | TokenPicked | BeamsTraced | Ended
 
 
 class Engine:
@@ -59,6 +61,7 @@ class Engine:
         self._scheduler = Scheduler(num_rows, prefills_whole=checkpoint.info.prefills_whole)
         self._sequences: dict[str, Sequence] = {}
         self._caches: dict[str, SequenceCache] = {}
+        self._searches: dict[str, BeamSearch] = {}
 
     @property
     def has_work(self) -> bool:
@@ -77,8 +80,16 @@ class Engine:
         if request.sequence_id in self._sequences:
             raise ValueError(f"sequence {request.sequence_id} is already running")
         sequence = admit(self.checkpoint, request)
+        if sequence.is_searched:
+            self._searches[request.sequence_id] = self._new_search(sequence)
         self._sequences[request.sequence_id] = sequence
         self._scheduler.add(request.sequence_id, len(sequence.cached_ids))
+
+    def _new_search(self, sequence: Sequence) -> BeamSearch:
+        limits = sequence.limits
+        room = limits.context_length - len(sequence.prompt_ids)
+        rules = rules_for(sequence.settings, end_token_ids=limits.end_token_ids, room=room)
+        return BeamSearch(rules, self._row(sequence, 0))
 
     def cancel(self, sequence_id: str, reason: StopReason = StopReason.CANCELLED) -> None:
         """End a sequence at the next step, for a reason from outside. One that has ended already is left alone."""
@@ -125,7 +136,8 @@ class Engine:
         self._end(sequence, interruption({reason}), outputs, message=message)
 
     def _prefill(self, chunk: Chunk, sequence: Sequence, outputs: list[Output]) -> None:
-        if sequence.decision is not None:  # an earlier attempt had come to its end and could not say so
+        search = self._searches.get(sequence.sequence_id)
+        if sequence.decision is not None and search is None:  # an earlier attempt had ended and could not say so
             self._end(sequence, sequence.decision, outputs)
             return
         counters = sequence.counters
@@ -148,22 +160,31 @@ class Engine:
             kv_bytes=cache.num_bytes,
         )
         outputs.append(Output(sequence.sequence_id, prefilled))
-        sequence.check()
-        if sequence.decision is None:
-            self._judge(sequence, logits)
+        if search is not None:
+            self._search(sequence, search, logits)
+        else:
+            sequence.check()
+            if sequence.decision is None:
+                self._judge(sequence, logits)
         self._settle(sequence, outputs)
 
     def _decode(self, sequence: Sequence, outputs: list[Output]) -> None:
-        cache = self._caches[sequence.sequence_id]
-        if sequence.given_ids is None:
+        cache, search = self._caches[sequence.sequence_id], self._searches.get(sequence.sequence_id)
+        if search is not None:
+            cache.select_rows(search.parents)
+            logits = self._runner.decode_rows(cache, search.last_ids)
+            sequence.counters.num_decode += 1
+            self._search(sequence, search, logits)
+        elif sequence.given_ids is None:
             logits = self._runner.decode(cache, sequence.output_ids[-1])
             sequence.counters.num_decode += 1
+            self._judge(sequence, logits)
         else:  # the next given tokens but the last, after which nothing is asked
             start = sequence.position - 1
             num_positions = 1 if self.checkpoint.info.prefills_whole else SCORE_POSITIONS
             logits = self._runner.extend(cache, sequence.given_ids[start:-1][:num_positions].tolist())
             sequence.counters.num_prefill += 1
-        self._judge(sequence, logits)
+            self._judge(sequence, logits)
         self._settle(sequence, outputs)
 
     def _judge(self, sequence: Sequence, logits: torch.Tensor) -> None:
@@ -172,14 +193,14 @@ class Engine:
         unhealthy = unhealthy_rows(logits)
         num_healthy = unhealthy[0] if unhealthy else len(logits)
         if num_healthy:
-            self._accept(sequence, logits[:num_healthy])
+            self._take(sequence, logits[:num_healthy])
         if unhealthy:
             raise NumericalError(
                 f"the checkpoint gave NaN or nothing finite at output position {sequence.position}; "
                 "the tokens before it are kept"
             )
 
-    def _accept(self, sequence: Sequence, logits: torch.Tensor) -> None:
+    def _take(self, sequence: Sequence, logits: torch.Tensor) -> None:
         """Take one token for each row of healthy raw `logits`."""
         positions = range(sequence.position, sequence.position + len(logits))
         rows = [self._row(sequence, position) for position in positions]
@@ -190,11 +211,32 @@ class Engine:
             given = sequence.given_ids[positions.start : positions.stop].tolist()
             entries = write_given(processed, given, rows, positions)
         now_s = self._clock()
-        elapsed_ms = sequence.counters.elapsed_ms(now_s)
-        for position, entry in zip(positions, entries, strict=True):
-            sequence.counters.token_times_s.append(now_s)
-            token = draft(entry, self.checkpoint.vocabulary, position=position, elapsed_ms=elapsed_ms)
-            sequence.accept(entry.token_id, token)
+        for entry in entries:
+            self._accept(sequence, entry, now_s)
+
+    def _search(self, sequence: Sequence, search: BeamSearch, logits: torch.Tensor) -> None:
+        """Take the next step of a beam search from the raw `logits` (beams, vocab); at its end, the winner's tokens."""
+        search.advance(logits, self._clock())
+        if search.is_over and not self._read_best(sequence, search):
+            del self._searches[sequence.sequence_id]
+            raise RunError(
+                "the search found another text than the one that was already shown, as numbers differ between "
+                "machines; start the run again"
+            )
+
+    def _read_best(self, sequence: Sequence, search: BeamSearch) -> bool:
+        """Take the tokens of the best beam as if they were picked one after the other.
+
+        Those that an earlier attempt has shown are only compared; False, and nothing is taken, where they differ.
+        """
+        best, shown = search.best, sequence.output_ids
+        if best is None or list(best.token_ids[: len(shown)]) != shown:
+            return False
+        for choice in best.choices[len(shown) :]:
+            # Only the end of the search makes the last one known.
+            is_last = sequence.position + 1 == len(best.choices)
+            self._accept(sequence, choice.entry, search.stepped_s if is_last else choice.at_s)
+        return True
 
     def _row(self, sequence: Sequence, position: int) -> Row:
         given = sequence.given_ids
@@ -206,8 +248,19 @@ class Engine:
             end_token_ids=sequence.limits.end_token_ids,
         )
 
+    def _accept(self, sequence: Sequence, entry: LedgerEntry, at_s: float) -> None:
+        """Append the token of `entry`, picked or given at `at_s`, and apply the stop rules."""
+        counters = sequence.counters
+        counters.token_times_s.append(at_s)
+        elapsed_ms = counters.elapsed_ms(at_s)
+        token = draft(entry, self.checkpoint.vocabulary, position=sequence.position, elapsed_ms=elapsed_ms)
+        sequence.accept(entry.token_id, token)
+
     def _settle(self, sequence: Sequence, outputs: list[Output]) -> None:
-        """Send what may be shown, and end the sequence where its rules say so."""
+        """Send what may be shown, and end the sequence where its rules say so. Not while a search goes on."""
+        search = self._searches.get(sequence.sequence_id)
+        if search is not None and not search.is_over:
+            return
         if sequence.decision is not None:
             self._end(sequence, sequence.decision, outputs)
             return
@@ -216,6 +269,9 @@ class Engine:
     def _end(
         self, sequence: Sequence, decision: Decision, outputs: list[Output], *, message: str | None = None
     ) -> None:
+        search = self._searches.pop(sequence.sequence_id, None)
+        if search is not None and not search.is_over and not self._read_best(sequence, search):
+            search = None  # it has nothing that follows on what was shown
         released, withheld, tail = sequence.transcript.close(decision.match)
         cache = self._caches.pop(sequence.sequence_id, None)
         self._scheduler.remove(sequence.sequence_id)
@@ -227,9 +283,12 @@ class Engine:
             tail=tail,
             num_tokens=len(sequence.output_ids),
             passes=sequence.counters.passes(),
-            kv_positions=cache.num_positions if cache else 0,
+            kv_positions=cache.num_held if cache else 0,
             kv_bytes=cache.num_bytes if cache else 0,
             timing=sequence.counters.timing(),
         )
+        lineage = search.traced() if search is not None else None
         outputs.extend(Output(sequence.sequence_id, token) for token in released)
+        if lineage is not None:
+            outputs.append(Output(sequence.sequence_id, lineage))
         outputs.append(Output(sequence.sequence_id, ended))

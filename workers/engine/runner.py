@@ -31,30 +31,38 @@ class Runner:
 
     def prefill(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
         """Raw logits (1, vocab) float32 after the last of `token_ids`, in one pass. Raises RunError."""
-        return self._forward(cache, token_ids, num_kept=1)
+        return self._forward(cache, [token_ids])
 
     def extend(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
         """Raw logits (positions, vocab) float32 after each of `token_ids`, in one pass over these. Raises RunError."""
-        return self._forward(cache, token_ids, num_kept=len(token_ids))
+        return self._forward(cache, [token_ids], num_kept=len(token_ids))
 
     def decode(self, cache: SequenceCache, token_id: int) -> torch.Tensor:
         """Raw logits (1, vocab) float32 after one more token, in a pass over that position alone. Raises RunError."""
-        return self._forward(cache, (token_id,), num_kept=1)
+        return self._forward(cache, [(token_id,)])
+
+    def decode_rows(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
+        """Raw logits (rows, vocab) float32 after one more token for each row of the cache, in one pass over that
+        position. Raises RunError."""
+        return self._forward(cache, [(token_id,) for token_id in token_ids])
 
     def uncached(self, token_ids: Sequence[int], *, num_kept: int) -> torch.Tensor:
         """Raw logits (num_kept, vocab) float32 after the last of `token_ids`, in one pass over all of them that neither
         reads nor fills a cache. Raises RunError."""
-        return self._forward(None, token_ids, num_kept=num_kept)
+        return self._forward(None, [token_ids], num_kept=num_kept)
 
-    def _forward(self, cache: SequenceCache | None, token_ids: Sequence[int], *, num_kept: int) -> torch.Tensor:
+    def _forward(
+        self, cache: SequenceCache | None, token_ids: Sequence[Sequence[int]], *, num_kept: int = 1
+    ) -> torch.Tensor:
+        """`token_ids`: the new ones of each row, equally many. The logits of each row's last `num_kept` positions."""
         start = cache.num_positions if cache else 0
-        end = start + len(token_ids)
+        end = start + len(token_ids[0])
         cached = {"cache": cache.layers, "use_cache": True} if cache else {"use_cache": False}
         try:
-            input_ids = torch.tensor([token_ids], device=self._device)  # (1, positions)
-            position_ids = torch.arange(start, end, device=self._device).unsqueeze(0)  # (1, positions)
+            input_ids = torch.tensor(token_ids, device=self._device)  # (rows, positions)
+            position_ids = torch.arange(start, end, device=self._device).expand(len(token_ids), -1)
             output = self._network(input_ids=input_ids, position_ids=position_ids, logits_to_keep=num_kept, **cached)
-            logits: torch.Tensor = output.logits[0, -num_kept:].float()  # (num_kept, vocab)
+            logits: torch.Tensor = output.logits[:, -num_kept:].flatten(0, 1).float()  # (rows x num_kept, vocab)
         except Exception as exc:
             if is_device_fault(exc):
                 raise

@@ -78,8 +78,15 @@ class Sequence:
         return self.request.settings
 
     @property
+    def is_searched(self) -> bool:
+        """Whether its tokens come from a beam search, which always begins with the prompt."""
+        return self.settings.num_beams > 1 and self.settings.max_tokens > 0 and self.given_ids is None
+
+    @property
     def cached_ids(self) -> tuple[int, ...]:
         """The tokens that a prefill computes: the prompt and what was saved."""
+        if self.is_searched:
+            return self.request.prompt_token_ids
         return self.request.prompt_token_ids + tuple(self.output_ids)
 
     @property

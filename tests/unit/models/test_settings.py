@@ -95,7 +95,7 @@ def test_what_a_beam_search_cannot_do_is_refused_by_both_names(field: str, value
 
 @pytest.mark.parametrize("value", [True, False, "never"])
 def test_the_three_ways_to_stop_early(value: object) -> None:
-    assert Settings.parse({"early_stopping": value}).as_dict()["early_stopping"] is value
+    assert Settings.parse({"early_stopping": value}).as_dict()["early_stopping"] == value
 
 
 @pytest.mark.parametrize(

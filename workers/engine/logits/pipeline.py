@@ -70,6 +70,19 @@ class Processed:
         """(rows, vocab) float64, computed at each call; minus infinity where removed."""
         return self.final.logprobs
 
+    def of_rows(self, indices: list[int]) -> "Processed":
+        """Some rows, in the order of `indices`; one may come several times."""
+        index = torch.tensor(indices, device=self.removed_by.device)
+        raw = _rows_of(self.raw, indices)
+        return Processed(
+            raw=raw,
+            final=raw if self.final is self.raw else _rows_of(self.final, indices),
+            removed_by=self.removed_by[index],
+            penalty=self.penalty[index],
+            kept=[self.kept[i] for i in indices],
+            removed_mass=[self.removed_mass[i] for i in indices],
+        )
+
 
 def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
     """Run every row's active stages. `raw_logits`: (rows, vocab), any float type; each row healthy.
