@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from app.broker import BLOCK_MS, connect_for_reading
 from app.ids import check_id, not_found
-from app.record import saved_events
+from app.record import read_event, saved_events
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, DecodeLabError
@@ -45,7 +45,8 @@ class Follower:
         """Yield the events with `seq` > `after`, each once and in order, and return after `Ended`.
 
         Raises NotFoundError where there is no such run, DatabaseUnavailableError where the database does not answer
-        at the beginning, or for 60 s together with Redis. Close the iterator to stop early.
+        at the beginning, or for 60 s together with Redis, DecodeLabError for an event of a newer version. Close the
+        iterator to stop early.
         """
         position = _Position(after + 1)
         stream = _Stream(self._redis_url, run_id)
@@ -156,7 +157,10 @@ class _Stream:
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
     async def read(self, next_seq: int) -> list[Event]:
-        """Events with `seq` >= `next_seq` that are in the stream, waiting up to a second for the first."""
+        """Events with `seq` >= `next_seq` that are in the stream, waiting up to a second for the first.
+
+        Raises DecodeLabError for one of a newer version.
+        """
         if time.monotonic() < self._retry_at:
             return []
         try:
@@ -168,7 +172,7 @@ class _Stream:
             await self._lose(exc)
             return []
         self._down_since = None
-        return [Event.decode(fields[b"event"]) for _, entries in answer or [] for _, fields in entries]
+        return [read_event(fields[b"event"]) for _, entries in answer or [] for _, fields in entries]
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -12,7 +12,18 @@ from sqlalchemy.orm import Session
 from models.db.ledger import DAMAGE, token_event
 from models.db.runs import Run, Token
 from models.errors import DecodeLabError, SettingError
-from models.events import Ended, Event, Prefilled, RunKind, Started, Status, StopRecord, TokenPicked, from_json
+from models.events import (
+    BeamsTraced,
+    Ended,
+    Event,
+    Prefilled,
+    RunKind,
+    Started,
+    Status,
+    StopRecord,
+    TokenPicked,
+    from_json,
+)
 from models.sampling import Settings
 
 
@@ -63,6 +74,11 @@ class RunDetail:
     @property
     def prefilled(self) -> Prefilled | None:
         return next((e.payload for e in self.events if isinstance(e.payload, Prefilled)), None)
+
+    @property
+    def beams(self) -> BeamsTraced | None:
+        """The lineage of a beam search."""
+        return next((e.payload for e in self.events if isinstance(e.payload, BeamsTraced)), None)
 
     @property
     def ended(self) -> Ended | None:
@@ -132,12 +148,23 @@ def saved_events(session: Session, run: Run, *, from_seq: int = 0, limit: int | 
     query = select(Token).where(Token.run_id == run.id, Token.seq >= from_seq).order_by(Token.seq).limit(limit)
     try:
         events = [token_event(row) for row in session.scalars(query)]
-        milestones = [Event.decode(orjson.dumps(values)) for values in run.milestones]
+        milestones = [read_event(orjson.dumps(values)) for values in run.milestones]
     except DAMAGE as exc:
         raise DecodeLabError(f"The saved events of run {run.id} are damaged and cannot be shown.") from exc
     events += [event for event in milestones if event.seq >= from_seq]
     events.sort(key=lambda event: event.seq)
     return list(_without_gap(events, from_seq))
+
+
+def read_event(data: bytes) -> Event:
+    """An event from its JSON. Raises DecodeLabError for a kind that only a newer version knows, ValueError for none."""
+    try:
+        return Event.decode(data)
+    except KeyError as exc:
+        raise DecodeLabError(
+            f"This run tells of {exc.args[0]!r}, which this version does not know; "
+            "its worker is newer than this page, so update the page."
+        ) from exc
 
 
 def _without_gap(events: Sequence[Event], from_seq: int) -> Iterator[Event]:

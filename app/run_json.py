@@ -8,10 +8,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from app.compare import divergence_json, explain, figures, first_divergence
 from app.record import RunDetail, text_of
 from models.chat import Chat, prompt_messages, prompt_text
-from models.events import Candidate, Ended, Event, Passes, RunKind, Started, Status, Timing, TokenPicked, to_json
+from models.events import (
+    BeamStep,
+    BeamsTraced,
+    Candidate,
+    Ended,
+    Event,
+    Passes,
+    RunKind,
+    Started,
+    Status,
+    Timing,
+    TokenPicked,
+    to_json,
+)
 from models.sampling import Settings
 from models.score import score_figures
 
@@ -38,6 +53,7 @@ def run_json(run: RunDetail) -> dict[str, Any]:
         "kind": run.kind.value,
         "messages": run.messages,
         "prompt_text": started.prompt_text if started else None,
+        "beams": _beams_json(run.beams),
         "status": run.status.value,
         "num_prompt_tokens": prefilled.num_prompt_tokens if prefilled else None,
         "device": started.device if started else None,
@@ -154,6 +170,25 @@ def _token_json(token: TokenPicked) -> dict[str, Any]:
         "removed_mass": dict(token.removed_mass),
         "others": to_json(token.others),
         "elapsed_ms": token.elapsed_ms,
+    }
+
+
+def _beams_json(beams: BeamsTraced | None) -> dict[str, Any] | None:
+    """A beam search's lineage with its names; null for a run without."""
+    if beams is None:
+        return None
+    return {
+        "num_beams": beams.num_beams,
+        "sequence_score": beams.sequence_score,
+        "beam_indices": list(beams.beam_indices),
+        "num_steps": beams.num_steps,
+        "steps": [
+            {
+                part: [msgspec.structs.asdict(beam) for beam in getattr(step, part)]
+                for part in BeamStep.__struct_fields__
+            }
+            for step in beams.steps
+        ],
     }
 
 

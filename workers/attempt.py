@@ -17,7 +17,18 @@ from typing import Final, TypeVar
 from models.chat import Chat
 from models.db.runs import PRODUCTIVE_TOKENS
 from models.errors import DatabaseUnavailableError, DecodeLabError, LeaseLostError, UnavailableError
-from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
+from models.events import (
+    BeamsTraced,
+    Ended,
+    Event,
+    Payload,
+    Prefilled,
+    Resumed,
+    Started,
+    StopReason,
+    StopRecord,
+    TokenPicked,
+)
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
 from workers.engine.failures import reason_for
@@ -58,6 +69,7 @@ class Attempt:
         self._numbering = threading.Lock()
         self._next_seq = record.next_seq
         self._has_prefilled = record.prefilled is not None
+        self._has_traced = record.beams is not None
         self._is_closed = False
         self._is_leaving = False
         self._first_token_at: float | None = None
@@ -134,6 +146,8 @@ class Attempt:
                 self._inbox.put(ended)  # numbered and told once it is committed
             case Prefilled() if self._has_prefilled:
                 pass  # the first attempt has said so already
+            case BeamsTraced() if self._has_traced:
+                pass  # likewise
             case payload:
                 self._emit(payload)
 

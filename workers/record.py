@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
+from models.events import BeamsTraced, Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
 from workers.engine.scheduler import num_chunks, num_score_passes
 
 
@@ -132,6 +132,10 @@ class Record:
     @property
     def prefilled(self) -> Prefilled | None:
         return next((e.payload for e in self.milestones if isinstance(e.payload, Prefilled)), None)
+
+    @property
+    def beams(self) -> BeamsTraced | None:
+        return next((e.payload for e in self.milestones if isinstance(e.payload, BeamsTraced)), None)
 
     @property
     def ended(self) -> Ended | None:

@@ -154,6 +154,35 @@ GROUPS: Final = (
         ),
     ),
     Group(
+        "beam search",
+        (
+            Control(
+                "num_beams",
+                "integer",
+                "Follows this many texts side by side, 2 to 16, and takes the best. Nothing is drawn then: temperature "
+                "and what cuts the tail are inert, and so is the seed. The text comes when the search has ended.",
+                off="off",
+            ),
+            Control(
+                "length_penalty",
+                "number",
+                "Of beam search: above 0 favours long texts, below 0 short ones.",
+                "Σ ln p / length ^ length_penalty",
+                low=-2,
+                high=2,
+                step=0.1,
+                has_slider=True,
+            ),
+            Control(
+                "early_stopping",
+                "choice",
+                "Of beam search, once num_beams texts have ended: true stops, false goes on while a longer one looks "
+                "better now, never while one could still become better.",
+                choices=("false", "true", "never"),
+            ),
+        ),
+    ),
+    Group(
         "stops",
         (
             Control(

@@ -71,7 +71,7 @@ def _text(field: str, value: Any) -> str:
         case "flag":
             return "on" if value else ""
         case "choice":
-            return str(value.value)
+            return str(value).lower()
         case "order":
             return " ".join(str(stage.value) for stage in value)
         case "lines":
@@ -107,7 +107,7 @@ def _value(control: Control, text: str) -> Any:
         case "lines":
             return _parsed_lines(control.field, [line for line in text.split("\n") if line])
         case _:
-            return text
+            return {"true": True, "false": False}.get(text, text)
 
 
 def _number(field: str, text: str, kind: type[int] | type[float]) -> int | float:

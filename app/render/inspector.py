@@ -57,7 +57,11 @@ def _facts(token: TokenPicked, vocab_size: int | None) -> str:
 def _pick(token: TokenPicked) -> list[str]:
     if not token.candidates:
         return []  # the record does not tell
-    return ["picked for the largest score" if _is_drawn(token) else "nothing is drawn: the best is taken"]
+    if _is_drawn(token):
+        return ["picked for the largest score"]
+    if token.rank_processed > 1:
+        return ["nothing is drawn: the best text of a beam search has it"]
+    return ["nothing is drawn: the best is taken"]
 
 
 def _is_drawn(token: TokenPicked) -> bool:

@@ -76,7 +76,14 @@ class RunView:
             return f"Running.{resumed}{self._quiet()}"
         if self.prefilled is None:
             return f"Prefill over {count(len(self.started.prompt_token_ids), 'prompt token')}.{resumed}{self._quiet()}"
-        return f"Prompt read in {milliseconds(self.prefilled.prefill_ms)}; decoding.{resumed}"
+        doing = "decoding"
+        if self._num_beams > 1:
+            doing = f"searching with {self._num_beams} beams, whose best text comes at the end"
+        return f"Prompt read in {milliseconds(self.prefilled.prefill_ms)}; {doing}.{resumed}"
+
+    @property
+    def _num_beams(self) -> int:
+        return self.settings.num_beams if self.settings else 1
 
     def _quiet(self) -> str:
         """How long nothing came, in steps of five seconds, and what happens if that has a reason."""
@@ -95,7 +102,8 @@ class RunView:
             resumed = f'<p class="dl-soft">Resumed {count(self.num_resumed, "time")} after a worker was lost.</p>'
         return (
             f'<div class="dl-facts-block">{ending(self.ended, self.settings)}{resumed}{figures(timing)}'
-            f"{waterfall(timing)}{gaps_chart(self.tokens)}{cache_line(self.ended, self.prefilled)}</div>"
+            f"{waterfall(timing, is_shown_late=self._num_beams > 1)}{gaps_chart(self.tokens)}"
+            f"{cache_line(self.ended, self.prefilled, num_beams=self._num_beams)}</div>"
         )
 
 

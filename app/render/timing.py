@@ -23,9 +23,9 @@ def figures(timing: Timing) -> str:
     return f'<p class="dl-figures">{" · ".join(parts)}</p>' if parts else ""
 
 
-def waterfall(timing: Timing) -> str:
+def waterfall(timing: Timing, *, is_shown_late: bool = False) -> str:
     """One bar of queue, load, prefill, decode and delivery, to scale, with its numbers beside it."""
-    shares = [(name, ms) for name, ms in segments(timing) if ms is not None]
+    shares = [(name, ms) for name, ms in segments(timing, is_shown_late=is_shown_late) if ms is not None]
     total = sum(ms for _, ms in shares)
     if not total:
         return ""
@@ -37,9 +37,14 @@ def waterfall(timing: Timing) -> str:
     return f'<div class="dl-waterfall" role="img" aria-label="time by part">{bars}</div><ul class="dl-keys">{keys}</ul>'
 
 
-def segments(timing: Timing) -> list[tuple[str, float | None]]:
-    """The parts of the bar in order. Delivery is what the first token's way took beyond the three parts before it."""
+def segments(timing: Timing, *, is_shown_late: bool = False) -> list[tuple[str, float | None]]:
+    """The parts of the bar in order. Delivery is what the first token's way took beyond the parts before it.
+
+    `is_shown_late`: no token was shown before the last one was known, so decode is one of these parts.
+    """
     before = [timing.queue_ms, timing.load_ms, timing.prefill_ms]
+    if is_shown_late:
+        before.append(timing.decode_ms or 0.0)
     delivery = None
     if timing.ttft_ms is not None and all(part is not None for part in before):
         delivery = max(0.0, timing.ttft_ms - sum(part or 0.0 for part in before))
@@ -69,7 +74,7 @@ def gaps_chart(tokens: Sequence[TokenPicked]) -> str:
     )
 
 
-def cache_line(ended: Ended, prefilled: Prefilled | None) -> str:
+def cache_line(ended: Ended, prefilled: Prefilled | None, *, num_beams: int = 1) -> str:
     """Passes and cache in words: what prefill did in one go, what decode did step by step."""
     passes = ended.passes
     parts = []
@@ -80,8 +85,10 @@ def cache_line(ended: Ended, prefilled: Prefilled | None) -> str:
     if prefilled and prefilled.num_prompt_tokens > passes.prompt_tokens_computed:
         parts.append(f"{count(prefilled.num_prompt_tokens - passes.prompt_tokens_computed)} taken from the cache")
     if passes.decode:
-        parts.append(f"decode: {_passes(passes.decode)} of one position")
-    parts.append(f"cache: {count(ended.kv_positions, 'position')}, {byte_size(ended.kv_bytes)}")
+        each = f" for each of {num_beams} beams" if num_beams > 1 else ""
+        parts.append(f"decode: {_passes(passes.decode)} of one position{each}")
+    together = " of all beams" if num_beams > 1 else ""
+    parts.append(f"cache: {count(ended.kv_positions, 'position')}{together}, {byte_size(ended.kv_bytes)}")
     return f'<p class="dl-cache">{" · ".join(parts)}</p>'
 
 

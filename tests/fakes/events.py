@@ -3,17 +3,21 @@
 from typing import Any
 
 from models.events import (
+    BeamStep,
+    BeamsTraced,
     Candidate,
     Ended,
     Event,
     Others,
     Passes,
     Prefilled,
+    PrunedBeam,
     Started,
     StopReason,
     StopRecord,
     Timing,
     TokenPicked,
+    TracedBeam,
 )
 
 
@@ -65,6 +69,22 @@ def token(position: int, **changes: Any) -> TokenPicked:
         "elapsed_ms": 10.0 * position,
     }
     return TokenPicked(**{**values, **changes})
+
+
+def beams(**changes: Any) -> BeamsTraced:
+    step = BeamStep(
+        beams=(TracedBeam(0, 100, -0.25, -0.25), TracedBeam(0, 7, -1.5, -1.5)),
+        finished=(TracedBeam(0, 2, -0.75, -0.75),),
+        pruned=(PrunedBeam(0, 9, 0.125),),
+    )
+    values: dict[str, Any] = {
+        "num_beams": 2,
+        "sequence_score": -0.75,
+        "beam_indices": (0, 0, 1),
+        "num_steps": 1,
+        "steps": (step,),
+    }
+    return BeamsTraced(**{**values, **changes})
 
 
 def ended(reason: StopReason = StopReason.MAX_TOKENS, **changes: Any) -> Ended:

@@ -59,6 +59,7 @@ class BeamSearch:
         self._finished: list[Beam] = []
         self._steps: list[BeamStep] = []
         self._num_steps = 0
+        self.stepped_s = 0.0  # when the last step was decided
         self.is_over = False
 
     @property
@@ -94,6 +95,7 @@ class BeamSearch:
         entries = _entries(processed, rows, living, position=length - 1) if living else []
         beams = [self._continued(c, entry, now_s) for c, entry in zip(living, entries, strict=True)]
         self._take(step, beams)
+        self.stepped_s = now_s
 
     def _continued(self, continuation: Continuation, entry: LedgerEntry, now_s: float) -> Beam:
         before = self._running[continuation.parent].choices

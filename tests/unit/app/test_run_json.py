@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from app.run_json import comparison_json, from_events, run_json
-from models.events import StopReason
+from models.events import Event, StopReason
 from models.sampling import Settings
-from tests.unit.app.runs import candidate, detail, events, token
+from tests.fakes.events import beams
+from tests.unit.app.runs import candidate, detail, ended, events, token
 
 RUN_KEYS = [
     "id", "checkpoint", "prompt", "prompt_token_ids", "text", "settings", "seed", "stop", "tokens", "passes", "kv",
@@ -51,6 +52,17 @@ def test_values_are_those_of_the_events() -> None:
     assert values["kv"] == {"positions": 4, "bytes": 4096}
     assert values["timing"]["itl_ms"] == {"p50": 1.0, "p95": 2.0, "p99": 3.0}
     assert values["tokens"][0]["kept"] == {"top_p": 3}
+
+
+def test_a_lineage_has_names() -> None:
+    assert run_json(detail([token(0, 3)]))["beams"] is None
+    history = [*events("r", [token(0, 3)])[:-1], Event("r", 1, 3, beams()), Event("r", 1, 4, ended(1))]
+    values = strictly(run_json(from_events("r", "p", Settings(seed=1), checkpoint="tiny", events=history)))["beams"]
+    assert (values["num_beams"], values["sequence_score"], values["beam_indices"]) == (2, -0.75, [0, 0, 1])
+    (step,) = values["steps"]
+    assert step["beams"][0] == {"parent": 0, "token_id": 100, "total": -0.25, "score": -0.25}
+    assert step["finished"] == [{"parent": 0, "token_id": 2, "total": -0.75, "score": -0.75}]
+    assert step["pruned"] == [{"parent": 0, "token_id": 9, "margin": 0.125}]
 
 
 def test_minus_infinity_is_null_with_its_stage() -> None:

@@ -1,5 +1,6 @@
 """A beam search in the engine: what it tells and when, its account, its endings, and its resumption."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -134,6 +135,15 @@ class TestAccount:
         assert checkpoint.network.num_positions == [512, 88, 1, 1]
         assert checkpoint.network.num_rows == [1, 1, 2, 2]
         assert got.text == " fox jumps over"
+
+    def test_times_are_those_of_the_steps_and_the_last_is_the_end_of_the_search(self) -> None:
+        """The clock ticks at the prefill's two ends and at each of four steps; the second token is the last."""
+        ticks = itertools.count()
+        engine = Engine(saying(" fox", end=True), clock=lambda: float(next(ticks)))
+        engine.add(request(engine.checkpoint, "the", num_beams=4, early_stopping="never", max_tokens=6))
+        got = told(drain(engine))["a"]
+        assert [t.elapsed_ms for t in got.tokens] == [2000.0, 5000.0]
+        assert (got.ended.timing.decode_ms, got.ended.timing.tokens_per_s) == (3000.0, 0.333)
 
     def test_no_tokens_are_no_search(self) -> None:
         got = searched(saying(FOX), "the", max_tokens=0)

@@ -15,7 +15,7 @@ from models.db.ledger import token_event, token_row
 from models.db.runs import Token
 from models.db.session import Database
 from models.events import EVENT_TYPES, Ended, Event, NearMiss, Resumed, Status, StopReason, StopRecord, Timing
-from tests.fakes.events import ended, prefilled, started, token
+from tests.fakes.events import beams, ended, prefilled, started, token
 from tests.fakes.rows import new_run
 
 NUMBERS = st.floats(-1e6, 0).map(lambda x: round(x, 6))
@@ -32,7 +32,7 @@ WHOLE_ENDING = ended(
     ),
     timing=Timing(1.5, 0.0, 2.25, 3.0, 4.0, 50.0, {"p50": 1.0, "p95": 2.0, "p99": 3.0}),
 )
-PAYLOADS = [started(), prefilled(), token(0), Resumed(17), ended(), WHOLE_ENDING]
+PAYLOADS = [started(), prefilled(), token(0), Resumed(17), beams(), ended(), WHOLE_ENDING]
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: type(payload).__name__)
@@ -49,6 +49,15 @@ def test_fields_of_a_newer_writer_are_ignored() -> None:
     values["payload"]["color"] = "red"
     values["payload"]["stop"]["color"] = "red"
     assert Event.decode(orjson.dumps(values)).payload == WHOLE_ENDING
+
+
+def test_the_lineage_is_arrays_that_a_newer_writer_may_make_longer() -> None:
+    values = orjson.loads(Event("run", 1, 0, beams()).encode())
+    (step,) = values["payload"]["steps"]
+    assert step == [[[0, 100, -0.25, -0.25], [0, 7, -1.5, -1.5]], [[0, 2, -0.75, -0.75]], [[0, 9, 0.125]]]
+    step[2][0].append("more")
+    step.append([])
+    assert Event.decode(orjson.dumps(values)).payload == beams()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

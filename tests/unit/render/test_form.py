@@ -21,6 +21,13 @@ def test_an_empty_form_is_neutral() -> None:
     assert settings_of({field: neutral_text(field) for field in CONTROLS}) == NEUTRAL
 
 
+@pytest.mark.parametrize(("text", "value"), [("false", False), ("true", True), ("never", "never"), ("", False)])
+def test_the_ways_to_stop_a_search_early(text: str, value: object) -> None:
+    settings = settings_of({"early_stopping": text, "num_beams": "4", "length_penalty": "−1"})
+    assert (settings.early_stopping, settings.num_beams, settings.length_penalty) == (value, 4, -1.0)
+    assert settings_of(form_of(settings)) == settings
+
+
 def test_a_full_form() -> None:
     settings = settings_of(
         {

@@ -80,6 +80,12 @@ def test_without_a_draw_there_is_no_noise_to_show() -> None:
     assert "nothing is drawn: the best is taken" in html
 
 
+def test_a_beam_searchs_token_need_not_be_the_best_of_its_position() -> None:
+    greedy = (Candidate(8, " a", -0.2, -0.2, None, 0.0, None), Candidate(7, " Paris", -2.7, -2.7, None, 0.0, None))
+    html = inspector(small(candidates=greedy, rank_processed=2))
+    assert "nothing is drawn: the best text of a beam search has it" in html
+
+
 def test_a_removed_candidate_keeps_its_raw_bar() -> None:
     rows = inspector(small()).split("<tr")
     removed = next(row for row in rows if "removed by top_p" in row)

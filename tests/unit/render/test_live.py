@@ -5,10 +5,12 @@ import pytest
 from app.render.divergence import Arm, CompareView
 from app.render.live import RunView, view_of
 from app.render.panel import arm_name
+from app.render.text import milliseconds
 from app.render.timing import cache_line, figures, gaps_chart, segments, waterfall
 from models.events import Ended, Event, Passes, Prefilled, Resumed, Started, Status, StopReason, StopRecord, Timing
 from models.sampling import Settings
 from tests.fakes.app import FakeStack
+from tests.fakes.events import beams
 from tests.fakes.scripted_runs import token
 
 STARTED = Started("c", "cpu", "float32", (1, 2, 3), 5.0, 0.0)
@@ -50,6 +52,22 @@ def ended(**changes: object) -> Ended:
 def test_a_run_says_what_it_is_doing(payloads: list[object], state: str, note: str) -> None:
     strip = view_of("r", events(*payloads), None).strip()
     assert (strip["state"], strip["note"]) == (state, note)
+
+
+def test_a_beam_search_says_that_its_text_comes_at_the_end() -> None:
+    note = view_of("r", events(STARTED, PREFILLED), Settings(num_beams=4)).note()
+    assert note == "Prompt read in 12 ms; searching with 4 beams, whose best text comes at the end."
+
+
+def test_an_ended_beam_search_shows_what_others_show() -> None:
+    timing = Timing(queue_ms=8, load_ms=0, prefill_ms=34, decode_ms=100, ttft_ms=150)
+    told = events(STARTED, PREFILLED, token(0, "a"), token(1, "b"), beams(), ended(timing=timing))
+    view = view_of("r", told, Settings(num_beams=4))
+    assert view.strip()["state"] == "ended"
+    assert "of one position for each of 4 beams" in view.facts()
+    assert "4 positions of all beams" in view.facts()
+    assert dict(segments(timing, is_shown_late=True))["delivery"] == 8  # 150 - 8 - 34 - 100
+    assert f"delivery <b>{milliseconds(8)}</b>" in view.facts()
 
 
 def test_the_tail_comes_with_the_end() -> None:
