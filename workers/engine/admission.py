@@ -1,6 +1,7 @@
 """What the engine takes: a request is checked against the checkpoint and becomes a sequence, or is refused."""
 
 from models.errors import PromptError, SettingError
+from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.sequence import Limits, Request, Sequence
 from workers.engine.transcript import Transcript
@@ -17,6 +18,8 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
     if settings.seed is None:
         raise SettingError("seed: it is missing; a run's seed is drawn when it is submitted", field="seed")
     settings.check_vocabulary(checkpoint.info.vocab_size)
+    if request.given is not None:
+        refuse_search(settings)
     banned_ids = checkpoint.banned_ids(settings)
     limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))
     vocabulary = checkpoint.vocabulary
@@ -27,6 +30,15 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
         after=request.prompt_token_ids,
     )
     return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids)
+
+
+def refuse_search(settings: Settings) -> None:
+    """Raise SettingError where `settings` search with beams: a text that is there has one distribution a position."""
+    if settings.num_beams > 1:
+        raise SettingError(
+            f"num_beams: it is {settings.num_beams}, and a text that is given is not searched for; leave it at 1",
+            field="num_beams",
+        )
 
 
 def _check_ids(checkpoint: Checkpoint, request: Request) -> None:

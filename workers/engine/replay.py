@@ -15,6 +15,7 @@ from torch import Tensor
 
 from models.errors import NumericalError, PromptError
 from models.sampling import Settings
+from workers.engine.admission import refuse_search
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.logits.pipeline import Row, unhealthy_rows
 from workers.engine.runner import Runner
@@ -67,6 +68,7 @@ class Replay:
     def under(self, settings: Settings) -> RowsAt:
         """How the stages see this run under `settings`. Raises SettingError for what the checkpoint cannot have."""
         settings.check_vocabulary(self._checkpoint.info.vocab_size)
+        refuse_search(settings)
         return functools.partial(self._rows, settings, self._checkpoint.banned_ids(settings))
 
     def _rows(self, settings: Settings, banned_ids: frozenset[int], positions: range) -> list[Row]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.errors import RunError
-from models.events import Ended, Prefilled, StopReason, TokenPicked
+from models.events import BeamsTraced, Ended, Prefilled, StopReason, TokenPicked
 from models.sampling import Settings
 from models.score import ScoreFigures, score_figures
 from workers.engine.checkpoint import Checkpoint
@@ -33,7 +33,7 @@ def score(checkpoint: Checkpoint, prompt_ids: Sequence[int], given_ids: Sequence
     """
     engine = Engine(checkpoint)
     engine.add(Request.to_score("score", tuple(prompt_ids), settings, given=tuple(given_ids)))
-    payloads: list[Prefilled | TokenPicked | Ended] = []
+    payloads: list[Prefilled | TokenPicked | BeamsTraced | Ended] = []
     while engine.has_work:
         payloads.extend(output.payload for output in engine.step())
     (ended,) = (payload for payload in payloads if isinstance(payload, Ended))

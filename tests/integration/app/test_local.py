@@ -127,3 +127,25 @@ def test_a_score_on_a_terminal(start: Start) -> None:
     assert process.returncode == 0, err
     assert b"processed   impossible" in out
     assert b"temperature removes it" in out
+
+
+def test_a_beam_search_prints_its_winner_and_its_lineage(start: Start) -> None:
+    settings = {"num_beams": 4, "max_tokens": 6, "ignore_eos": True}
+    process = start("generate", "the quick brown fox", "--settings", json.dumps(settings), "--json")
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    run: dict[str, Any] = json.loads(out)
+    assert (run["stop"]["reason"], len(run["tokens"]), run["passes"]["decode"]) == ("max_tokens", 6, 5)
+    beams = run["beams"]
+    total = sum(token["logprob"] for token in run["tokens"])
+    assert beams["sequence_score"] == pytest.approx(total / 6, abs=1e-5)
+    assert (len(beams["steps"]), len(beams["beam_indices"])) == (6, 6)
+
+
+def test_a_beam_search_with_stop_strings_is_refused_by_name(start: Start) -> None:
+    out, err = start("generate", "the", "--settings", '{"num_beams": 4, "stop": ["x"]}', "--json").communicate(
+        timeout=60
+    )
+    error = json.loads(out)["error"]
+    assert (error["code"], error["field"]) == ("invalid_setting", "stop"), err
+    assert "num_beams is 4" in error["message"]
