@@ -176,8 +176,8 @@ GROUPS: Final = (
             Control(
                 "early_stopping",
                 "choice",
-                "Of beam search, once num_beams texts have ended: true stops, false goes on while a longer one looks "
-                "better now, never while one could still become better.",
+                "Of beam search, once num_beams texts are complete: true ends it, false goes on while the best one "
+                "that runs beats the worst of them now, never while it could do so later.",
                 choices=("false", "true", "never"),
             ),
         ),

@@ -20,6 +20,7 @@ CASES = [
     {"temperature": 0.0},
     {"temperature": 1.3, "top_p": 0.9, "repetition_penalty": 1.2},
     {"top_k": 20, "min_p": 0.01, "typical_p": 0.9},
+    {"num_beams": 4, "no_repeat_ngram_size": 3},
 ]
 
 
