@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.errors import PromptError, RunError
+from models.errors import PromptError, RunError, SettingError
 from models.events import Ended, StopReason, TokenPicked
 from models.sampling import Settings
 from tests.fakes import scripted
@@ -19,6 +19,7 @@ from workers.engine import engine as engine_module
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine, Request
 from workers.engine.scoring import Score, score
+from workers.engine.what_if import what_if
 
 PROMPTS = ["the", "the quick brown fox", "there is a cat in", "a a a a a", "lazy dog and the lazy"]
 LAW = settings(
@@ -175,6 +176,12 @@ class TestPasses:
         for given_ids in ([], [5, 512], [-1]):
             with pytest.raises(PromptError):
                 score_of(tiny_llama, "the", given_ids)
+
+    def test_a_given_text_is_not_searched_for(self, tiny_llama: Checkpoint) -> None:
+        for look in (score, what_if):
+            with pytest.raises(SettingError, match="num_beams: it is 4") as refused:
+                look(tiny_llama, (5, 6), (7, 8), Settings.parse({"seed": 7, "num_beams": 4}))
+            assert refused.value.field == "num_beams"
 
 
 def scoring(checkpoint: Checkpoint, given_ids: list[int], *, generated: tuple[int, ...] = ()) -> Request:
