@@ -28,8 +28,8 @@ from workers.engine.sampler import pick_rows
 END = 4
 LENGTH = 4
 PROMPT = (0, 1, 0)
-NUM_SEEDS = 5000
-NUM_ENGINE_SEEDS = 30
+NUM_SEEDS = 3000
+NUM_ENGINE_SEEDS = 20
 LEAST_EXPECTED = 5  # of a cell in a chi-square test
 
 Text = tuple[int, ...]

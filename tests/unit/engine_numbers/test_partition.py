@@ -39,7 +39,7 @@ CONTROLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(LOGITS, CONTROLS, st.lists(IDS, min_size=1, max_size=10), st.frozensets(IDS, max_size=SIZE))
 @example([0.0] * SIZE, {"banned": [*range(SIZE)], "order": [*DEFAULT_ORDER]}, [0], frozenset())
 @example([0.0] * SIZE, {"min_tokens": 9, "top_p": 0.5, "order": [*DEFAULT_ORDER][::-1]}, [0], frozenset(range(SIZE)))
