@@ -104,6 +104,18 @@ class TestByHand:
         assert pruned(step) == [(1, 0, ln(0.15 / 0.105)), (0, 1, ln(0.15 / 0.1))]
         assert step.is_over
 
+    def test_as_many_are_looked_at_as_could_end_before_enough_run_on(self) -> None:
+        """With two end tokens the best four of two beams may all end: the two that run on are fifth and sixth."""
+        step = decide(
+            logprobs([0.06, 0.04, 0.45, 0.45], [0.08, 0.02, 0.45, 0.45]),
+            [ln(0.5), ln(0.4)],
+            [],
+            length=2,
+            rules=rules(end_token_ids=frozenset({2, END})),
+        )
+        assert running(step) == [(1, 0, ln(0.032)), (0, 0, ln(0.03))]
+        assert finished(step) == [(0, 2, ln(0.225) / 2), (0, END, ln(0.225) / 2)]
+
     def test_without_end_tokens_only_the_length_ends(self) -> None:
         step = decide(self.FIRST, [0.0], [], length=1, rules=rules(end_token_ids=frozenset()))
         assert running(step) == [(0, 0, ln(0.5)), (0, END, ln(0.3))]
