@@ -25,6 +25,7 @@ from tests.parity.reference import (
     logprobs,
     processors,
 )
+from tests.parity.test_beams import agree, by_transformers, by_us
 from workers.engine import scheduler
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
@@ -105,6 +106,13 @@ def test_a_prompt_in_chunks_is_the_whole_prompt(
     assert got.token_ids == whole.token_ids
     assert got.ended.passes.prefill == (1 if checkpoint.info.prefills_whole else -(-len(prompt) // num_positions))
     raw_agree(checkpoint, prompt, got, own)
+
+
+@pytest.mark.parametrize("prompt", [PROMPTS[4], PROMPTS[-2]], ids=["short", "long"])
+def test_a_beam_search_is_generates(checkpoint: Checkpoint, prompt: list[int]) -> None:
+    """Rows change places at each step, in windows and states too."""
+    got, _ = by_us(checkpoint, prompt, num_beams=4, max_tokens=NUM_TOKENS)
+    agree(got, by_transformers(checkpoint, prompt, num_beams=4, max_new_tokens=NUM_TOKENS))
 
 
 def test_a_resumed_run_goes_on_as_it_would_have(checkpoint: Checkpoint) -> None:
