@@ -89,6 +89,7 @@ def test_control_enter_runs(site: Site) -> None:
 
 
 def test_a_reload_in_mid_run_shows_all_and_goes_on(site: Site, stack: FakeStack) -> None:
+    stack.token_s = 0.2  # a page takes a second or two to load on a busy machine
     page = site.open()
     page.fill("#dl-prompt textarea", "A prompt of mine")
     page.fill("#dl-c-temperature", "0.7")
