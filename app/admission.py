@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from app.serving import num_prompt_tokens
 from models.chat import Chat
 from models.errors import ChatError, LimitError, PromptError, SettingError
+from models.grammar import check_constraint
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 
@@ -93,11 +94,15 @@ def check_given_text(prompt: str | Chat, text: str, info: CheckpointInfo, tokeni
 
 
 def check_settings(settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
-    """Refuse settings that name tokens this checkpoint does not have. Raises SettingError naming the field.
+    """Refuse settings that name tokens this checkpoint does not have, or a constraint that cannot be used.
+
+    Raises SettingError naming the field.
 
     `tokenizer` parses special tokens: a banned string may be one. Without it banned strings are left to the worker.
     """
     settings.check_vocabulary(info.vocab_size)
+    if settings.constraint is not None:
+        check_constraint(settings.constraint)
     if tokenizer is None:
         return
     for item in settings.banned:

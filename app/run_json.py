@@ -170,6 +170,7 @@ def _token_json(token: TokenPicked) -> dict[str, Any]:
         "removed_mass": dict(token.removed_mass),
         "others": to_json(token.others),
         "elapsed_ms": token.elapsed_ms,
+        "tax": to_json(token.tax),
     }
 
 

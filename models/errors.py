@@ -19,6 +19,7 @@
     └── RunError                a run that had started cannot go on; ends it with `error:<code>`
         ├── NumericalError      NaN, or nothing finite, in this run's logits
         ├── DeviceMemoryError
+        ├── ConstraintError     what the constraint asks for cannot be continued
         └── LeaseLostError      another worker owns the run now; this one writes nothing more
 
 A message is a sentence for the person who must act: what happened, the value, what to do.
@@ -127,6 +128,10 @@ class NumericalError(RunError):
 
 class DeviceMemoryError(RunError):
     code = "out_of_memory"
+
+
+class ConstraintError(RunError):
+    code = "constraint"
 
 
 class LeaseLostError(RunError):

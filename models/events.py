@@ -96,6 +96,14 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
+class Tax:
+    """What a constraint took from the raw distribution at one position."""
+
+    bits: float  # -log2 of the raw probability of all that it allowed
+    displaced: int | None  # the most probable raw token, where the constraint removed it
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A worker has claimed the run."""
 
@@ -141,6 +149,7 @@ class TokenPicked:
     candidates: tuple[Candidate, ...]  # by raw log-probability, best first
     others: Others
     elapsed_ms: float  # since the attempt began its prefill; engine clock
+    tax: Tax | None = None  # where the run has a constraint
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,16 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from models.constraint import Constraint
 from models.errors import SettingError
+from models.json_values import MAX_COUNT, refuse_surrogates
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_STRING_CHARACTERS: Final = 256
 MAX_BIASES: Final = 300
 MAX_ALTERNATIVES: Final = 100
-MAX_CHOICES: Final = 1000
-MAX_CONSTRAINT_BYTES: Final = 100_000
 MAX_BEAMS: Final = 16
 MAX_NEW_TOKENS: Final = 1_000_000
-MAX_COUNT: Final = 2**53 - 1  # the largest whole number that every reader of JSON has exactly
 MAX_SEED: Final = 2**64 - 1
 
 
@@ -49,40 +48,6 @@ class Scope(StrEnum):
 
     ALL = "all"  # prompt and output
     OUTPUT = "output"
-
-
-class Constraint(BaseModel):
-    """What the output must be: exactly one of the four. The compiler checks what only it can know."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    json_schema: dict[str, Any] | bool | None = None
-    regex: str | None = None  # of the whole output
-    choice: tuple[str, ...] | None = Field(None, max_length=MAX_CHOICES)
-    grammar: str | None = None  # Lark's notation; the rule `start` is the output
-
-    @field_validator("choice", mode="before")
-    @classmethod
-    def _tuple_from_json_array(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> Self:
-        given = [name for name, value in self if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of json_schema, regex, choice, grammar, not {len(given)}")
-        if self.choice is not None and (not self.choice or not all(self.choice)):
-            raise ValueError("choice must list at least one text, and none may be empty")
-        for text in self.choice or (self.regex or "", self.grammar or ""):
-            _refuse_surrogates(text)
-        if len(self.model_dump_json().encode()) > MAX_CONSTRAINT_BYTES:
-            raise ValueError(f"it is longer than {MAX_CONSTRAINT_BYTES:,} bytes; make it smaller")
-        return self
-
-    @property
-    def kind(self) -> str:
-        """The name of the one field that is given."""
-        return next(name for name, value in self if value is not None)
 
 
 _TokenId = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -163,7 +128,7 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"a stop string has {len(text)} characters; at most {MAX_STOP_STRING_CHARACTERS} are allowed"
                 )
-            _refuse_surrogates(text)
+            refuse_surrogates(text)
         return value
 
     @field_validator("banned")
@@ -173,13 +138,17 @@ class Settings(BaseModel):
             if isinstance(item, str):
                 if not item:
                     raise ValueError("a banned string is empty; remove it")
-                _refuse_surrogates(item)
+                refuse_surrogates(item)
         return value
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if sorted(self.order) != sorted(DEFAULT_ORDER):
             raise ValueError(f"order must name each of {', '.join(DEFAULT_ORDER)} exactly once")
+        if self.constraint is not None and self.is_greedy:
+            place = self.order.index
+            if place(Stage.CONSTRAINT) > place(Stage.TEMPERATURE):
+                raise ValueError("at temperature 0 nothing acts after temperature; put constraint before it")
         return self
 
     @model_validator(mode="after")
@@ -209,7 +178,7 @@ class Settings(BaseModel):
         """Like `parse`, from the text of a JSON object. A field that is given twice is refused."""
         try:
             # NaN and Infinity are read here, so that their refusal can name the field.
-            values = json.loads(text, object_pairs_hook=_each_once)
+            values = json.loads(text, object_pairs_hook=each_once)
         except (ValueError, RecursionError) as exc:
             raise SettingError(f"settings are not valid JSON: {exc}", field="settings") from exc
         return cls.parse(values)
@@ -253,13 +222,8 @@ _NOT_WITH_BEAMS: Final = {
 }
 
 
-def _refuse_surrogates(text: str) -> None:
-    for index, char in enumerate(text):
-        if "\ud800" <= char <= "\udfff":
-            raise ValueError(f"character {index} is a lone surrogate (U+{ord(char):04X}), which is not text; remove it")
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, as `object_pairs_hook`. Raises SettingError for a name that is given twice."""
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
@@ -275,9 +239,11 @@ def _show(value: Any) -> str:
 
 def _setting_error(exc: ValidationError) -> SettingError:
     """The first problem of a pydantic report, told as a sentence that names field, value and bound."""
-    problem = exc.errors()[0]
+    problem: Any = exc.errors()[0]
     place = "order" if problem["type"] == "value_error" else "settings"  # of a problem of the settings as a whole
     field = str(problem["loc"][0]) if problem["loc"] else place
+    if field == "constraint" and len(problem["loc"]) > 1:
+        return _constraint_error(f"constraint.{problem['loc'][1]}", problem)
     match problem["type"]:
         case "extra_forbidden":
             known = ", ".join(sorted(Settings.model_fields))
@@ -291,8 +257,24 @@ def _setting_error(exc: ValidationError) -> SettingError:
             shown = _show(problem["input"])
             return SettingError(f'early_stopping: it is true, false or "never", got {shown}', field=field)
         case _:
-            reason = problem["msg"][0].lower() + problem["msg"][1:]
-            return SettingError(f"{field}: {reason}, got {_show(problem['input'])}", field=field)
+            return SettingError(f"{field}: {_reason(problem)}", field=field)
+
+
+def _constraint_error(place: str, problem: Any) -> SettingError:
+    """A problem inside the constraint, told with its place there."""
+    match problem["type"]:
+        case "extra_forbidden":
+            reason = f"{place} is not a kind of constraint; the kinds are {', '.join(Constraint.model_fields)}"
+        case "value_error":
+            reason = f"{place}: {problem['ctx']['error']}"
+        case _:
+            reason = f"{place}: {_reason(problem)}"
+    return SettingError(reason, field="constraint")
+
+
+def _reason(problem: Any) -> str:
+    message: str = problem["msg"]
+    return f"{message[0].lower()}{message[1:]}, got {_show(problem['input'])}"
 
 
 NEUTRAL: Final = Settings()

@@ -13,6 +13,7 @@ import torch
 from models.chat import Chat
 from models.errors import PromptError
 from models.events import Ended, Event, Payload, Started, TokenPicked
+from models.grammar import check_constraint
 from models.sampling import Settings
 from workers.engine.catalog import Catalog, CatalogEntry, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
@@ -44,6 +45,8 @@ class LocalRuns:
         settings = Settings.parse(values.get("settings", {}))
         if settings.seed is None:
             settings = settings.with_changes(seed=secrets.randbits(64))
+        if settings.constraint is not None:
+            check_constraint(settings.constraint)
         engine = self._engine(values.get("checkpoint"))
         load_ms = _ms_since(began_s)
         text, prompt_ids = _prompt(engine.checkpoint, values, settings)

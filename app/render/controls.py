@@ -136,7 +136,7 @@ GROUPS: Final = (
         ),
     ),
     Group(
-        "bias, bans",
+        "bias, bans, constraint",
         (
             Control(
                 "logit_bias",
@@ -150,6 +150,14 @@ GROUPS: Final = (
                 "lines",
                 "Tokens that must not come: an id, or a text that is one token.",
                 placeholder='id or "text", one a line',
+            ),
+            Control(
+                "constraint",
+                "lines",
+                "What the whole output must be: json_schema, regex, choice or grammar, as JSON. The run ends where "
+                "nothing but an end is left; JSON comes without white space between its parts.",
+                "what would break it is removed",
+                placeholder='{"choice": ["yes", "no"]}',
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.render.controls import BUDGET, CONTROLS, Control
 from models.errors import SettingError
-from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings
+from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings, each_once
 
 Form = dict[str, str]
 
@@ -57,6 +57,8 @@ def changed_words(changed: Mapping[str, Any]) -> str:
 def _short(field: str, value: Any) -> str:
     if field == "order":
         return "changed"
+    if field == "constraint":
+        return " ".join(value)  # its kind
     if isinstance(value, list | dict):
         return str(len(value))
     if value is True:
@@ -87,6 +89,8 @@ def _lines(field: str, value: Any) -> Sequence[str]:
         return [json.dumps(item, ensure_ascii=False) for item in value]
     if field == "stop_token_ids":
         return [str(item) for item in value]
+    if field == "constraint":
+        return [json.dumps(value.model_dump(), ensure_ascii=False)]
     return [json.dumps(item, ensure_ascii=False)[1:-1].replace('\\"', '"') for item in value]
 
 
@@ -127,6 +131,8 @@ def _parsed_lines(field: str, lines: list[str]) -> Any:
             return dict(_bias(line) for line in lines)
         case "banned":
             return tuple(_banned(line.strip()) for line in lines)
+        case "constraint":
+            return _constraint("\n".join(lines))
         case _:
             return tuple(int(_number(field, line, int)) for line in lines)
 
@@ -147,6 +153,15 @@ def _banned(line: str) -> int | str:
         except ValueError as exc:
             raise SettingError(f"banned: {line[:80]} is not a quoted text", field="banned") from exc
     return line
+
+
+def _constraint(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=each_once)
+    except SettingError as exc:
+        raise SettingError(f"constraint: {exc.message}", field="constraint") from exc
+    except (ValueError, RecursionError) as exc:
+        raise SettingError(f"constraint: it is not valid JSON: {exc}", field="constraint") from exc
 
 
 def _unescaped(line: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from models.db.runs import Token
-from models.events import Candidate, Event, Others, TokenPicked
+from models.events import Candidate, Event, Others, Tax, TokenPicked
 
 _NUM_PLAIN: Final = 7  # the fields of a Candidate that every one has
 
@@ -42,7 +42,8 @@ def token_row(event: Event) -> dict[str, Any]:
 
 def token_event(row: Token) -> Event:
     """The inverse of `token_row`."""
-    rank_processed, entropy_processed, kept, removed_mass, others, candidates = orjson.loads(
+    # What a later version added stands at the end, and only where there is something to say.
+    rank_processed, entropy_processed, kept, removed_mass, others, candidates, *tax = orjson.loads(
         zlib.decompress(row.ledger)
     )
     token = TokenPicked(
@@ -64,6 +65,7 @@ def token_event(row: Token) -> Event:
         candidates=tuple(_candidate(values) for values in candidates),
         others=Others(*others),
         elapsed_ms=row.elapsed_ms,
+        tax=Tax(*tax[0]) if tax else None,
     )
     return Event(row.run_id, row.attempt, row.seq, token)
 
@@ -72,6 +74,8 @@ def _pack(token: TokenPicked) -> bytes:
     candidates = [_values(candidate) for candidate in token.candidates]
     others = [token.others.raw, token.others.processed]
     values = [token.rank_processed, token.entropy_processed, token.kept, token.removed_mass, others, candidates]
+    if token.tax is not None:
+        values.append([token.tax.bits, token.tax.displaced])
     return zlib.compress(orjson.dumps(values), 6)
 
 

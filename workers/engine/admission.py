@@ -1,8 +1,11 @@
 """What the engine takes: a request is checked against the checkpoint and becomes a sequence, or is refused."""
 
+from collections.abc import Iterable
+
 from models.errors import PromptError, SettingError
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.constraint import Matcher
 from workers.engine.sequence import Limits, Request, Sequence
 from workers.engine.transcript import Transcript
 
@@ -11,7 +14,8 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
     """The sequence of `request`, with its saved tokens read.
 
     Raises PromptError for a prompt that is empty, has ids outside the vocabulary or leaves no room for one token (for
-    the whole text where one is scored), SettingError for a setting that this checkpoint cannot have.
+    the whole text where one is scored), SettingError for a setting that this checkpoint cannot have, ConstraintError
+    for saved tokens that break the constraint.
     """
     _check_ids(checkpoint, request)
     settings = request.settings
@@ -29,7 +33,16 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
         limits.end_token_ids | frozenset(settings.stop_token_ids),
         after=request.prompt_token_ids,
     )
-    return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids)
+    matcher = new_matcher(checkpoint, request.prompt_token_ids, settings)
+    return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids, matcher=matcher)
+
+
+def new_matcher(checkpoint: Checkpoint, prompt_ids: Iterable[int], settings: Settings) -> Matcher | None:
+    """The constraint of `settings` before an output's first token; None without one. Raises SettingError."""
+    if settings.constraint is None:
+        return None
+    begins_text = all(checkpoint.vocabulary.is_special(token_id) for token_id in prompt_ids)
+    return checkpoint.constraints.compile(settings.constraint, ignore_eos=settings.ignore_eos, begins_text=begins_text)
 
 
 def refuse_search(settings: Settings) -> None:

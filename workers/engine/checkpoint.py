@@ -23,6 +23,7 @@ from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
 from workers.engine.chat import ChatPrompt, ChatTemplate
+from workers.engine.constraint import Compiler
 from workers.engine.plain import PlainTokenizer
 from workers.engine.trial import Findings, try_out
 from workers.engine.vocabulary import Vocabulary
@@ -47,6 +48,7 @@ class Checkpoint:
     parsing: Tokenizer  # special tokens in a text become their ids
     plain: PlainTokenizer  # special tokens in a text are ordinary characters
     chat: ChatTemplate
+    constraints: Compiler
 
     @classmethod
     def assemble(cls, info: CheckpointInfo, network: Any, tokenizer: Any) -> "Checkpoint":
@@ -66,6 +68,7 @@ class Checkpoint:
             parsing=parsing,
             plain=plain,
             chat=ChatTemplate(tokenizer, parsing, plain, name=info.name),
+            constraints=Compiler(vocabulary, info.vocab_size, end_token_ids=frozenset(info.end_token_ids)),
         )
 
     def encode(self, prompt: str, *, parse_special: bool = False, continues: bool = False) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ def draft(entry: LedgerEntry, vocabulary: Vocabulary, *, position: int, elapsed_
         removed_mass=entry.removed_mass,
         candidates=_candidates(entry.candidates, vocabulary),
         others=entry.others,
+        tax=entry.tax,
         elapsed_ms=elapsed_ms,
     )
 

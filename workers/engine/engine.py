@@ -75,7 +75,7 @@ class Engine:
     def add(self, request: Request) -> None:
         """Let a sequence wait for a row. Nothing of others changes, whatever is wrong with this one.
 
-        Raises what `admit` refuses with, PromptError and SettingError, and ValueError for an id that is in use.
+        Raises what `admit` refuses with, and ValueError for an id that is in use.
         """
         if request.sequence_id in self._sequences:
             raise ValueError(f"sequence {request.sequence_id} is already running")
@@ -246,6 +246,7 @@ class Engine:
             output_ids=sequence.output_ids if given is None else given[:position],
             banned_ids=sequence.banned_ids,
             end_token_ids=sequence.limits.end_token_ids,
+            allowed=sequence.allowed_at(position),
         )
 
     def _accept(self, sequence: Sequence, entry: LedgerEntry, at_s: float) -> None:

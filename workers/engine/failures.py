@@ -1,6 +1,6 @@
 """The one place where an error becomes the reason that ends a run. Plain Python."""
 
-from models.errors import CheckpointError, DeviceMemoryError, NumericalError, RefusedError
+from models.errors import CheckpointError, ConstraintError, DeviceMemoryError, NumericalError, RefusedError
 from models.events import StopReason
 
 
@@ -11,7 +11,7 @@ def reason_for(exc: Exception) -> StopReason:
             return StopReason.ERROR_NUMERICAL
         case DeviceMemoryError() | MemoryError():
             return StopReason.ERROR_OUT_OF_MEMORY
-        case RefusedError() | CheckpointError():
+        case RefusedError() | CheckpointError() | ConstraintError():
             return StopReason.ERROR_CHECKPOINT  # this checkpoint cannot run this prompt with these settings
         case _:
             return StopReason.ERROR_INTERNAL

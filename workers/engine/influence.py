@@ -26,6 +26,7 @@ from workers.engine.sampler import pick
 CONTROLS: Final = (
     "logit_bias",
     "banned",
+    "constraint",
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",

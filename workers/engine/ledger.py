@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.events import Others
+from models.events import Others, Tax
 from models.sampling import DEFAULT_ORDER
 from workers.engine.logits.causes import NO_CAUSES, Causes, causes_of
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
@@ -54,6 +54,7 @@ class LedgerEntry:
     removed_mass: dict[str, float]
     candidates: tuple[LedgerCandidate, ...]  # top raw, the chosen one, top processed: by raw log-probability, then id
     others: Others
+    tax: Tax | None
 
 
 def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[LedgerEntry]:
@@ -160,6 +161,7 @@ def _entry(
         removed_mass={stage: _round(mass) for stage, mass in processed.removed_mass[index].items()},
         candidates=candidates,
         others=Others(raw=_rest([c.raw_logprob for c in candidates]), processed=_rest([c.logprob for c in candidates])),
+        tax=processed.tax[index],
     )
 
 

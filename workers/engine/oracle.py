@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from models.events import StopReason
 from models.sampling import Scope, Settings, Stage
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.constraint_oracle import allowed_next, is_complete
 from workers.engine.noise import gumbel_numpy
 
 Logits = NDArray[np.float32]
@@ -30,6 +31,7 @@ class Place:
     output_ids: list[int]
     banned_ids: frozenset[int] = frozenset()
     end_token_ids: frozenset[int] = frozenset()  # what min_tokens holds back
+    allowed: NDArray[np.bool_] | None = None  # (vocab,): by the constraint, where there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def tell(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], settings: Settings
         if ending is not None:
             return Story(tuple(steps), *ending)
         end_token_ids = frozenset(checkpoint.info.end_token_ids)
-        place = Place(settings, list(prompt_ids), output_ids, checkpoint.banned_ids(settings), end_token_ids)
+        allowed = allowed_next(checkpoint, prompt_ids, output_ids, settings)
+        place = Place(settings, list(prompt_ids), output_ids, checkpoint.banned_ids(settings), end_token_ids, allowed)
         steps.append(_next_step(checkpoint, place))
 
 
@@ -87,6 +90,8 @@ def final_logits(logits: Logits, place: Place) -> Logits:
         if stage is Stage.TEMPERATURE and place.settings.temperature == 0:
             break
         before = scores.copy()
+        if stage is Stage.CONSTRAINT and place.allowed is not None:
+            before = _keep(logits, place.allowed)  # where nothing allowed is left, the best of all that is comes back
         scores = _STAGES[stage](scores, place)
         if np.all(np.isneginf(scores)):
             best = int(np.argmax(before))
@@ -119,6 +124,8 @@ def _ending(
     if found:
         start, _, stop = min(found)
         return StopReason.STOP_STRING, text[: start + len(stop) * settings.include_stop]
+    if settings.constraint is not None and is_complete(checkpoint, prompt_ids, output_ids, settings):
+        return StopReason.CONSTRAINT_COMPLETE, text
     if len(output_ids) >= settings.max_tokens:
         return StopReason.MAX_TOKENS, text
     if len(prompt_ids) + len(output_ids) >= checkpoint.info.context_length:
@@ -209,8 +216,13 @@ def _typical(scores: Logits, place: Place) -> Logits:
     return _keep(scores, distance <= distance[taken].max())  # equals of the last one stay
 
 
+def _constraint(scores: Logits, place: Place) -> Logits:
+    return scores if place.allowed is None else _keep(scores, place.allowed)
+
+
 _STAGES: Final[dict[Stage, Callable[[Logits, Place], Logits]]] = {
     Stage.BIAS: _bias,
+    Stage.CONSTRAINT: _constraint,
     Stage.REPETITION: _repetition,
     Stage.PRESENCE_FREQUENCY: _presence_frequency,
     Stage.NO_REPEAT_NGRAM: _no_repeat_ngram,

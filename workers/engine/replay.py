@@ -5,7 +5,6 @@ chunks of a prefill, the output in spans of SPAN_POSITIONS, so what is in memory
 of one span, however long the run.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from models.errors import NumericalError, PromptError
 from models.sampling import Settings
-from workers.engine.admission import refuse_search
+from workers.engine.admission import new_matcher, refuse_search
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.constraint import Allowances
 from workers.engine.logits.pipeline import Row, unhealthy_rows
 from workers.engine.runner import Runner
 from workers.engine.scheduler import CHUNK_POSITIONS
@@ -69,14 +69,25 @@ class Replay:
         """How the stages see this run under `settings`. Raises SettingError for what the checkpoint cannot have."""
         settings.check_vocabulary(self._checkpoint.info.vocab_size)
         refuse_search(settings)
-        return functools.partial(self._rows, settings, self._checkpoint.banned_ids(settings))
-
-    def _rows(self, settings: Settings, banned_ids: frozenset[int], positions: range) -> list[Row]:
+        matcher = new_matcher(self._checkpoint, self._prompt_ids.tolist(), settings)
+        allowances = None if matcher is None else Allowances(matcher, self._output_ids.tolist())
+        banned_ids = self._checkpoint.banned_ids(settings)
         end_token_ids = frozenset(self._checkpoint.info.end_token_ids)
-        return [
-            Row(settings, self._prompt_ids, self._output_ids[:position], banned_ids, end_token_ids)
-            for position in positions
-        ]
+
+        def rows(positions: range) -> list[Row]:
+            return [
+                Row(
+                    settings,
+                    self._prompt_ids,
+                    self._output_ids[:position],
+                    banned_ids,
+                    end_token_ids,
+                    allowed=None if allowances is None else allowances.at(position),
+                )
+                for position in positions
+            ]
+
+        return rows
 
 
 def _span(start: int, logits: Tensor) -> Span:

@@ -9,6 +9,7 @@ import numpy as np
 
 from models.events import Passes, StopReason, Timing, TokenPicked
 from models.sampling import Settings
+from workers.engine.constraint import Allowances, Mask, Matcher
 from workers.engine.stopping import Decision, Match, StepFacts, decide
 from workers.engine.transcript import Transcript
 
@@ -51,12 +52,22 @@ class Sequence:
     """State of one run. Saved tokens are read back through the same rules that new ones meet."""
 
     def __init__(
-        self, request: Request, limits: Limits, *, transcript: Transcript, banned_ids: frozenset[int] = frozenset()
+        self,
+        request: Request,
+        limits: Limits,
+        *,
+        transcript: Transcript,
+        banned_ids: frozenset[int] = frozenset(),
+        matcher: Matcher | None = None,
     ) -> None:
+        """`matcher`: the constraint of the settings before the first token. Raises ConstraintError for saved tokens
+        that break it."""
         self.request = request
         self.limits = limits
         self.transcript = transcript
         self.banned_ids = banned_ids
+        self._matcher = matcher if request.given is None else None
+        self._allowances = None if matcher is None or request.given is None else Allowances(matcher, request.given)
         self.stop_token_ids = frozenset(request.settings.stop_token_ids)
         self.prompt_ids = np.array(request.prompt_token_ids, dtype=np.int64)  # read by the stages at every step
         self.given_ids = None if request.given is None else np.array(request.given, dtype=np.int64)
@@ -94,8 +105,16 @@ class Sequence:
         """The output position that is picked next."""
         return len(self.output_ids)
 
+    def allowed_at(self, position: int) -> Mask | None:
+        """What the constraint allows at the next position, or at any position of a given text; None without one."""
+        if self._allowances is not None:
+            return self._allowances.at(position)
+        return None if self._matcher is None else self._matcher.allowed()
+
     def accept(self, token_id: int, token: TokenPicked | None) -> None:
         """Append a picked token (or a saved one, without its event) and apply the stop rules."""
+        if self._matcher is not None:
+            self._matcher.accept(token_id)
         self.output_ids.append(token_id)
         self.check(token_id, self.transcript.read(token_id, token))
 
@@ -113,6 +132,7 @@ class Sequence:
                 stop_token_ids=self.stop_token_ids,
                 ignore_eos=settings.ignore_eos,
                 match=match,
+                is_constraint_complete=self._matcher is not None and self._matcher.is_complete,
             )
         )
 

@@ -84,6 +84,10 @@ class Vocabulary:
             return self.token_bytes(token_id)
         return self._reading.opening(self._tokens[token_id])
 
+    def num_opening_spaces(self, token_id: int) -> int:
+        """The spaces that the token loses where it begins a text."""
+        return len(self.token_bytes(token_id)) - len(self.opening_bytes(token_id))
+
     def spelling(self, token_id: int) -> str:
         """The token alone, for display: its text, the hexadecimal bytes of half a character, or a special's name."""
         if token_id not in self._tokens:

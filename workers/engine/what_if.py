@@ -85,11 +85,12 @@ def what_if(checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Seque
 def _fresh_run(
     checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Sequence[int], settings: Settings
 ) -> sequence.Sequence:
-    """A fresh run as it stands after the saved tokens, or after those of them with which it ends."""
+    """A fresh run as it stands after the saved tokens, or after those with which it ends or that it may take."""
     fresh = admit(checkpoint, sequence.Request("fresh", tuple(prompt_ids), settings))
     fresh.check()  # a run of no tokens has ended already
     for token_id in output_ids:
-        if fresh.decision is not None:
+        allowed = fresh.allowed_at(fresh.position)
+        if fresh.decision is not None or (allowed is not None and not allowed[token_id]):
             break
         fresh.accept(token_id, None)
     return fresh
@@ -98,7 +99,8 @@ def _fresh_run(
 def _first_difference(
     output_ids: Sequence[int], picked_ids: Sequence[int], fresh: sequence.Sequence
 ) -> FirstDifference | None:
-    for position in range(fresh.position):
+    num_alike = fresh.position if fresh.decision else len(output_ids)
+    for position in range(num_alike):
         if picked_ids[position] != output_ids[position]:
             return FirstDifference(position, output_ids[position], picked_ids[position], None)
     if fresh.decision is None:

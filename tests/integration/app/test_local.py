@@ -99,6 +99,27 @@ def test_a_prompt_that_is_no_text_is_refused(start: Start) -> None:
     assert (error["code"], error["field"]) == ("invalid_prompt", "prompt")
 
 
+def test_a_constrained_run_satisfies_its_constraint_and_tells_its_tax(start: Start) -> None:
+    settings = {"constraint": {"json_schema": {"enum": ["the fox", 17]}}, "seed": 3}
+    process = start("generate", "the quick brown fox", "--settings", json.dumps(settings), "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    run = json.loads(out)
+    assert json.loads(run["text"]) in ("the fox", 17)
+    assert run["stop"]["reason"] == "constraint_complete"
+    assert run["settings"]["constraint"] == settings["constraint"]
+    assert sum(token["tax"]["bits"] for token in run["tokens"]) > 5
+    assert all("constraint" in token["kept"] for token in run["tokens"])
+
+
+def test_a_constraint_that_nothing_satisfies_is_refused(start: Start) -> None:
+    settings = '{"constraint": {"regex": "[^\\\\s\\\\S]"}}'
+    out, err = (process := start("generate", "x", "--settings", settings, "--json")).communicate(timeout=60)
+    assert process.returncode == 2, err
+    error = json.loads(out)["error"]
+    assert (error["code"], error["field"]) == ("invalid_setting", "constraint")
+
+
 def test_more_requests_and_events_than_both_pipes_hold(start: Start) -> None:
     """The child tells of its first run long before it reads its last request: nobody may wait for the other."""
     arm = ("--arm", '{"max_tokens": 4, "alternatives": 50}')

@@ -10,6 +10,7 @@ from app.history import History
 from app.serving import Serving
 from app.settings import AppSettings
 from app.submit import Submitter, sample_seed
+from models.constraint import Constraint
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import (
@@ -93,6 +94,8 @@ def test_given_seed_is_kept_and_drawn_seeds_differ(submitter: Submitter, worker:
         ("x", Settings(stop_token_ids=(258,)), SettingError, ["stop_token_ids", "258", "257"]),
         ("x", Settings(logit_bias={999: 1.0}), SettingError, ["logit_bias", "999"]),
         ("x", Settings(banned=("ab",)), SettingError, ["banned", "'ab'", "2 tokens"]),
+        ("x", Settings(constraint=Constraint(regex="(a")), SettingError, ["constraint.regex", "unclosed group"]),
+        ("x", Settings(constraint=Constraint(json_schema={"$ref": "#"})), SettingError, ["nothing can satisfy it"]),
         (None, NEUTRAL, PromptError, ["NoneType"]),
     ],
 )

@@ -1,6 +1,7 @@
 """Events: one encoder, one decoder, strict JSON, and the same bytes again from the tables."""
 
 import math
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from models.db.base import escape_text, unescape_text
 from models.db.ledger import token_event, token_row
 from models.db.runs import Token
 from models.db.session import Database
-from models.events import EVENT_TYPES, Ended, Event, NearMiss, Resumed, Status, StopReason, StopRecord, Timing
+from models.events import EVENT_TYPES, Ended, Event, NearMiss, Resumed, Status, StopReason, StopRecord, Tax, Timing
 from tests.fakes.events import beams, ended, prefilled, started, token
 from tests.fakes.rows import new_run
 
@@ -90,6 +91,21 @@ def test_a_token_becomes_a_row_and_the_same_bytes_again(piece: str, data: bytes,
     payload = token(0, piece=piece, text=piece, token_bytes=data, raw_logprob=raw, candidates=candidates)
     event = Event("run", 1, 2, payload)
     assert token_event(Token(**token_row(event))).encode() == event.encode()
+
+
+@pytest.mark.parametrize("tax", [None, Tax(0.0, None), Tax(12.345678, 49151)])
+def test_a_tax_becomes_a_row_and_the_same_bytes_again(tax: Tax | None) -> None:
+    event = Event("run", 1, 2, token(0, tax=tax))
+    assert token_event(Token(**token_row(event))).encode() == event.encode()
+
+
+def test_events_and_rows_from_before_there_was_a_tax_are_read() -> None:
+    event = Event("run", 1, 2, token(0))
+    assert event.encode().count(b',"tax":null') == 1
+    assert Event.decode(event.encode().replace(b',"tax":null', b"")) == event
+    row = token_row(event)
+    assert len(orjson.loads(zlib.decompress(row["ledger"]))) == 6  # as it was
+    assert token_event(Token(**row)) == event
 
 
 @pytest.mark.parametrize("raw_logprob", [0.0, -1e-6, -123.456789, -0.1, -1 / 3])

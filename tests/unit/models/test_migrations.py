@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, select, text
 
+from models.constraint import Constraint
 from models.db.ledger import token_row
 from models.db.runs import Run, Token
 from models.db.session import Database
+from models.sampling import Settings
 from tests.fakes.events import token_event
 from tests.fakes.rows import new_run
 from tests.fakes.services import REPOSITORY, Postgres, migrate
@@ -90,6 +92,52 @@ def test_a_batch_migration_of_a_parent_table_keeps_the_child_rows(sqlite_url: st
         assert session.query(Run).count() == 1
         assert session.query(Token).count() == 10
     database.close()
+
+
+OLD_ORDER = ["bias", "repetition", "min_tokens", "temperature", "top_k"]
+
+
+def _orders(engine: Engine) -> dict[str, list[str] | None]:
+    with engine.connect() as connection:
+        rows = connection.execute(select(Run.id, Run.settings)).all()
+    return {row.id: row.settings.get("order") for row in rows}
+
+
+def test_the_saved_order_of_the_stages_names_the_constraint(database: Database, database_url: str) -> None:
+    """Runs from before (in SQLite more than are rewritten at once), one with an order of its own, one without any."""
+    num_plain = 1001 if database.is_sqlite else 5
+    orders: dict[str, list[str] | None] = {f"run-{i:04}": OLD_ORDER for i in range(num_plain)}
+    orders |= {"other": OLD_ORDER[::-1], "none": None}
+    with database.write() as session:
+        session.add_all(new_run(id=run_id) for run_id in orders)
+        session.flush()
+        session.add_all(Token(**token_row(token_event("other", seq))) for seq in range(2, 12))
+        for run_id, order in orders.items():
+            session.get_one(Run, run_id).settings = {"top_k": 3} if order is None else {"top_k": 3, "order": order}
+    assert alembic(database_url, "stamp", "0002").returncode == 0
+
+    result = alembic(database_url, "upgrade", "0003")
+    assert result.returncode == 0, result.stderr
+    after = _orders(database.engine)
+    assert after["run-0000"] == after[f"run-{num_plain - 1:04}"] == ["bias", "constraint", *OLD_ORDER[1:]]
+    assert after["other"] == [*OLD_ORDER[::-1], "constraint"]
+    assert after["none"] is None
+    with database.read() as session:
+        assert (session.query(Run).count(), session.query(Token).count()) == (num_plain + 2, 10)
+        assert {run.settings["top_k"] for run in session.query(Run)} == {3}
+
+    assert alembic(database_url, "downgrade", "0002").returncode == 0
+    assert _orders(database.engine) == orders
+
+
+def test_a_constraint_is_no_setting_of_the_version_before(database: Database, database_url: str) -> None:
+    with database.write() as session:
+        session.add(new_run(id="bound", settings=Settings(seed=1, constraint=Constraint(regex="a"))))
+    assert alembic(database_url, "downgrade", "0002").returncode == 0
+    with database.read() as session:
+        settings = session.get_one(Run, "bound").settings
+    assert "constraint" not in settings
+    assert "constraint" not in settings["order"]
 
 
 def _copy_migrations(folder: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.pages.controls import arms_component, settings_component
 from app.render.controls import CONTROLS
 from app.render.form import changed_words, form_of, neutral_text, settings_of
+from models.constraint import Constraint
 from models.errors import SettingError
 from models.sampling import DEFAULT_ORDER, NEUTRAL, Scope, Settings
 
@@ -73,6 +74,9 @@ def test_a_full_form() -> None:
         ("banned", '"\\x"'),
         ("order", "top_k top_p"),
         ("seed", "-1"),
+        ("constraint", "yes or no"),
+        ("constraint", '{"choices": ["yes"]}'),
+        ("constraint", '{"regex": "a", "regex": "b"}'),
         ("repetition_scope", "prompt"),
     ],
 )
@@ -104,6 +108,15 @@ def test_an_unknown_control_is_refused() -> None:
         order=st.permutations(DEFAULT_ORDER).map(tuple),
         seed=st.one_of(st.none(), st.integers(0, 2**64 - 1)),
         ignore_eos=st.booleans(),
+        constraint=st.sampled_from(
+            [
+                None,
+                Constraint(choice=("yes\n", "nö")),
+                Constraint(regex="a b"),
+                Constraint(json_schema={"const": " \n"}),
+                Constraint(json_schema=True),
+            ]
+        ),
     )
 )
 def test_a_form_gives_its_settings_back(settings: Settings) -> None:
@@ -113,7 +126,8 @@ def test_a_form_gives_its_settings_back(settings: Settings) -> None:
 def test_changed_words() -> None:
     assert changed_words(NEUTRAL.changed()) == ""
     settings = Settings(temperature=0.2, stop=("a", "b"), ignore_eos=True, max_tokens=5, seed=3)
-    assert changed_words(settings.changed()) == "temperature 0.2, stop 2, ignore_eos on"
+    settings = settings.with_changes(constraint={"regex": "a+"})
+    assert changed_words(settings.changed()) == "temperature 0.2, constraint regex, stop 2, ignore_eos on"
 
 
 def test_the_panels_are_plain_html() -> None:

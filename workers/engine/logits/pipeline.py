@@ -14,8 +14,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from models.errors import ConstraintError
+from models.events import Tax
 from models.sampling import DEFAULT_ORDER, Settings, Stage
-from workers.engine.logits import penalties, removal, truncation
+from workers.engine.logits import constraint, penalties, removal, truncation
 from workers.engine.logits.distribution import Distribution
 from workers.engine.logits.penalties import Change, Penalty, Places
 from workers.engine.logits.removal import Removal
@@ -59,6 +61,7 @@ class Processed:
     penalty: Tensor  # float32: change of the logit by bias, repetition, presence and frequency
     kept: list[dict[str, int]]  # a row: removing stage -> tokens left after it
     removed_mass: list[dict[str, float]]  # a row: removing stage -> raw probability it removed
+    tax: list[Tax | None]  # a row: what its constraint took, where it has one
 
     @property
     def raw_logprobs(self) -> Tensor:
@@ -81,6 +84,7 @@ class Processed:
             penalty=self.penalty[index],
             kept=[self.kept[i] for i in indices],
             removed_mass=[self.removed_mass[i] for i in indices],
+            tax=[self.tax[i] for i in indices],
         )
 
 
@@ -88,7 +92,10 @@ def process(raw_logits: Tensor, rows: Sequence[Row]) -> Processed:
     """Run every row's active stages. `raw_logits`: (rows, vocab), any float type; each row healthy.
 
     At least one token of a row is always kept: a stage that would remove the last ones keeps the best of them (lowest
-    id on a tie), and its count says 1.
+    id on a tie), and its count says 1. A constraint alone never keeps what it forbids: where earlier stages have left
+    nothing that it allows, it brings back the token with the largest raw logit of those that it does.
+
+    Raises ConstraintError where the raw logits rule out every token that a row's constraint allows.
     """
     raw = Distribution.of(raw_logits.float())
     members = _members(rows)
@@ -116,6 +123,7 @@ def _assemble(raw: Distribution, groups: Sequence["_Group"], members: Sequence[i
     logits = together([group.logits for group in groups])
     kept = [numbers for group in groups for numbers in group.kept]
     removed_mass = [numbers for group in groups for numbers in group.removed_mass]
+    tax = [bits for group in groups for bits in group.tax]
     return Processed(
         raw=raw,
         final=raw if logits is raw.logits else Distribution.of(logits),
@@ -123,6 +131,7 @@ def _assemble(raw: Distribution, groups: Sequence["_Group"], members: Sequence[i
         penalty=together([group.penalty for group in groups]),
         kept=[kept[i] for i in order],
         removed_mass=[removed_mass[i] for i in order],
+        tax=[tax[i] for i in order],
     )
 
 
@@ -153,6 +162,7 @@ def _is_active(stage: Stage, row: Row) -> bool:
 
 def _is_set(stage: Stage, settings: Settings) -> bool:
     conditions = {
+        Stage.CONSTRAINT: settings.constraint is not None,
         Stage.REPETITION: settings.repetition_penalty != 1,
         Stage.PRESENCE_FREQUENCY: settings.presence_penalty != 0 or settings.frequency_penalty != 0,
         Stage.NO_REPEAT_NGRAM: settings.no_repeat_ngram_size > 0,
@@ -187,6 +197,7 @@ class _Group:
         self.penalty = torch.zeros_like(raw.logits)
         self.kept: list[dict[str, int]] = [{} for _ in rows]
         self.removed_mass: list[dict[str, float]] = [{} for _ in rows]
+        self.tax: list[Tax | None] = [None for _ in rows]
 
     def run(self, stages: Sequence[Stage]) -> None:
         """Go through the stages, once."""
@@ -195,16 +206,21 @@ class _Group:
         self.logits = self.logits.clone()
         self._is_kept = self.logits > -torch.inf
         for stage in stages:
-            if stage is Stage.TEMPERATURE:
-                self.logits = truncation.temperature(self.logits, self._rows)
-            if stage in _PENALTIES:
-                self._change(_PENALTIES[stage](self.logits, self._rows))
-            if stage in _REMOVALS and (stage is not Stage.BIAS or self._rows[0].banned_ids):
-                self._remove(stage, _REMOVALS[stage](self.logits, self._rows))
-            if stage in _TRUNCATIONS:
-                self._truncate(stage, _TRUNCATIONS[stage](self.logits, self._rows))
+            self._pass(stage)
         if self._num_left:
             self._account()
+
+    def _pass(self, stage: Stage) -> None:
+        if stage is Stage.TEMPERATURE:
+            self.logits = truncation.temperature(self.logits, self._rows)
+        if stage is Stage.CONSTRAINT:
+            self._constrain()
+        if stage in _PENALTIES:
+            self._change(_PENALTIES[stage](self.logits, self._rows))
+        if stage in _REMOVALS and (stage is not Stage.BIAS or self._rows[0].banned_ids):
+            self._remove(stage, _REMOVALS[stage](self.logits, self._rows))
+        if stage in _TRUNCATIONS:
+            self._truncate(stage, _TRUNCATIONS[stage](self.logits, self._rows))
 
     def _change(self, change: Change) -> None:
         places = (change.places.rows, change.places.token_ids)
@@ -224,6 +240,24 @@ class _Group:
         self.logits[rows, token_ids] = -torch.inf
         self.removed_by[rows, token_ids] = _CODES[stage]
         self._record(stage, self._mass_left - self._raw.mass_at(rows, token_ids))
+
+    def _constrain(self) -> None:
+        """Take away what the rows' constraints forbid; where that is all that is left, bring back what they allow."""
+        allowed = constraint.allowed(self._rows, self.logits)
+        self.tax = constraint.taxes(self._raw, allowed)
+        is_empty = row_counts(self._is_kept & allowed) == 0
+        for row in is_empty.nonzero().flatten().tolist():
+            self._bring_back(row, allowed[row])
+        self._truncate(Stage.CONSTRAINT, ~allowed)
+
+    def _bring_back(self, row: int, allowed: Tensor) -> None:
+        raw = self._raw.logits[row].masked_fill(~allowed, -torch.inf)
+        best = int(raw.argmax())  # the first of equals
+        if not math.isfinite(float(raw[best])):
+            raise ConstraintError("the checkpoint gives no probability to any token that the constraint allows")
+        self._is_kept[row, best] = True
+        self.logits[row, best] = raw[best]
+        self.removed_by[row, best] = NOT_REMOVED
 
     def _truncate(self, stage: Stage, removed: Tensor) -> None:
         """Take away what `removed` (rows, vocab) marks; never all that is left of a row."""

@@ -30,6 +30,7 @@ class Row:
     output_ids: Sequence[int] | NDArray[np.int64]
     banned_ids: frozenset[int] = frozenset()
     end_token_ids: frozenset[int] = frozenset()  # of the checkpoint; `min_tokens` holds them back
+    allowed: NDArray[np.bool_] | None = None  # (vocab,): what the constraint of the settings allows; needed with one
 
     def history(self, scope: Scope) -> NDArray[np.int64]:
         """The token ids that a penalty of this scope counts, in their order."""
