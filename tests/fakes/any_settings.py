@@ -1,10 +1,19 @@
 """Settings of every kind for the tiny checkpoints, as hypothesis draws them."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from models.sampling import DEFAULT_ORDER, Scope
 
 _TOKEN_IDS = st.integers(0, 511)
+_CONSTRAINTS = [None, None, {"regex": "[a-z ]{0,40}"}, {"choice": [" the", " fox jumps", " a cat"]}]
+
+
+def _possible(values: dict[str, Any]) -> dict[str, Any]:
+    """A constraint must stand before temperature where that is 0."""
+    return {name: value for name, value in values.items() if name != "order" or not values.get("constraint")}
+
 
 any_settings = st.fixed_dictionaries(
     {},
@@ -23,9 +32,10 @@ any_settings = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 6),
         "logit_bias": st.dictionaries(_TOKEN_IDS.map(str), st.floats(-20, 20), max_size=4),
         "banned": st.lists(_TOKEN_IDS, max_size=4),
+        "constraint": st.sampled_from(_CONSTRAINTS),
         "order": st.permutations([stage.value for stage in DEFAULT_ORDER]),
         "alternatives": st.integers(0, 30),
         "seed": st.integers(0, 2**64 - 1),
     },
-)
+).map(_possible)
 """What decides the distributions and the noise: every control but those that stop a run."""

@@ -36,7 +36,7 @@ class Request:
     ) -> Self:
         """A run over a given text. It ends where the text does: its budget is the text, and no other rule of
         `settings` stops it."""
-        whole = settings.with_changes(stop=[], stop_token_ids=[], ignore_eos=True, max_tokens=len(given))
+        whole = settings.with_changes(stop=[], stop_token_ids=[], max_tokens=len(given))
         return cls(sequence_id, prompt_token_ids, whole, generated, given)
 
 
@@ -130,7 +130,7 @@ class Sequence:
                 token_id=token_id,
                 end_token_ids=self.limits.end_token_ids,
                 stop_token_ids=self.stop_token_ids,
-                ignore_eos=settings.ignore_eos,
+                ignore_eos=settings.ignore_eos or self.given_ids is not None,
                 match=match,
                 is_constraint_complete=self._matcher is not None and self._matcher.is_complete,
             )

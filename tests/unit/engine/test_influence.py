@@ -13,6 +13,7 @@ from tests.fakes.engine_runs import run
 from tests.fakes.phrases import FOX, ids, saying
 from workers.engine import oracle
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.constraint_oracle import allowed_next
 from workers.engine.influence import CONTROLS, Influence, influence
 from workers.engine.noise import gumbel_numpy
 
@@ -21,6 +22,9 @@ NOT_CONTROLS = {
     "repetition_scope",
     "presence_frequency_scope",
     "order",
+    "num_beams",  # with more than one there is no pick
+    "length_penalty",
+    "early_stopping",
     "max_tokens",
     "stop",
     "include_stop",
@@ -79,9 +83,9 @@ def judged(
     checkpoint: Checkpoint, logits: oracle.Logits, prompt: list[int], before: list[int], values: Settings
 ) -> tuple[Any, int]:
     """Final logits and pick at one position."""
-    place = oracle.Place(
-        values, prompt, before, checkpoint.banned_ids(values), frozenset(checkpoint.info.end_token_ids)
-    )
+    allowed = allowed_next(checkpoint, tuple(prompt), before, values)
+    ends = frozenset(checkpoint.info.end_token_ids)
+    place = oracle.Place(values, prompt, before, checkpoint.banned_ids(values), ends, allowed)
     scores, logprobs = oracle.final_logits(logits, place), oracle.processed_logprobs(logits, place)
     if values.is_greedy:
         return scores, int(np.argmax(scores))

@@ -48,6 +48,9 @@ def test_a_generated_run_has_its_own_log_probabilities(tiny: Checkpoint, case: d
         assert mine.rank == pytest.approx(theirs.rank, abs=1)
         assert mine.rank_processed == pytest.approx(theirs.rank_processed, abs=1)
         assert mine.kept == pytest.approx(theirs.kept, abs=1)
+        assert (mine.tax is None) == (theirs.tax is None)
+        if mine.tax is not None and theirs.tax is not None:
+            assert mine.tax.bits == pytest.approx(theirs.tax.bits, abs=1e-4)
         others = {c.token_id: c for c in theirs.candidates}
         both = [(c, others[c.token_id]) for c in mine.candidates if c.token_id in others]
         assert len(both) >= len(others) - 1
@@ -171,6 +174,16 @@ class TestPasses:
         assert len(score_of(checkpoint, "the quick", [5] * 6).tokens) == 6
         with pytest.raises(PromptError, match="the prompt has 2 tokens, the text 7, and scripted has room for 8"):
             score_of(checkpoint, "the quick", [5] * 7)
+
+    def test_what_breaks_the_constraint_is_impossible_and_after_it_there_is_none(self) -> None:
+        """FOX is six words; the constraint allows its first two, then `over`, and the text goes another way."""
+        found = score_of(saying(FOX), "the", ids(FOX), constraint={"regex": " fox jumps the.*"})
+        impossible = found.figures.first_impossible
+        assert impossible is not None
+        assert (impossible.position, impossible.piece, impossible.stage) == (2, " over", "constraint")
+        assert [token.logprob is None for token in found.tokens] == [False, False, True, False, False, False]
+        bits = [token.tax.bits for token in found.tokens if token.tax is not None]
+        assert [number > 1 for number in bits] == [False, False, True, False, False, False]
 
     def test_no_text_and_foreign_ids_are_refused(self, tiny_llama: Checkpoint) -> None:
         for given_ids in ([], [5, 512], [-1]):

@@ -32,6 +32,7 @@ CHOICES: dict[str, list[Any]] = {
     "stop": [[], [], ["e"], ["th", " f"]],
     "stop_token_ids": [[], [], list(range(0, 40))],
     "ignore_eos": [False, True],
+    "constraint": [None, None, {"regex": "[ a-z]{0,30}"}, {"choice": [" the cat", " a dog sat", "x"]}],
     "seed": [1, 2, 2**63],
 }
 
@@ -42,12 +43,15 @@ def settings_of(draw: random.Random) -> dict[str, Any]:
     order = [stage.value for stage in DEFAULT_ORDER]
     if draw.random() < 0.2:
         draw.shuffle(order)
+        values.pop("constraint", None)  # it may not come after temperature where that is 0
     return {"max_tokens": 20, "seed": 1, **values, "order": order}
 
 
 def near(draw: random.Random, values: dict[str, Any]) -> dict[str, Any]:
     """The same settings with one to three of them changed."""
     names = draw.sample(sorted(CHOICES), draw.randint(1, 3))
+    if values["order"] != list(DEFAULT_ORDER):
+        names = [name for name in names if name != "constraint"]
     return {**values, **{name: draw.choice(CHOICES[name]) for name in names}}
 
 
