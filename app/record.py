@@ -9,21 +9,11 @@ import orjson
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from models.beams import BeamsTraced
 from models.db.ledger import DAMAGE, token_event
 from models.db.runs import Run, Token
 from models.errors import DecodeLabError, SettingError
-from models.events import (
-    BeamsTraced,
-    Ended,
-    Event,
-    Prefilled,
-    RunKind,
-    Started,
-    Status,
-    StopRecord,
-    TokenPicked,
-    from_json,
-)
+from models.events import Ended, Event, Prefilled, RunKind, Started, Status, StopRecord, TokenPicked, from_json
 from models.sampling import Settings
 
 

@@ -12,21 +12,9 @@ import msgspec
 
 from app.compare import divergence_json, explain, figures, first_divergence
 from app.record import RunDetail, text_of
+from models.beams import BeamStep, BeamsTraced
 from models.chat import Chat, prompt_messages, prompt_text
-from models.events import (
-    BeamStep,
-    BeamsTraced,
-    Candidate,
-    Ended,
-    Event,
-    Passes,
-    RunKind,
-    Started,
-    Status,
-    Timing,
-    TokenPicked,
-    to_json,
-)
+from models.events import Candidate, Ended, Event, Passes, RunKind, Started, Status, Timing, TokenPicked, to_json
 from models.sampling import Settings
 from models.score import score_figures
 

@@ -14,21 +14,11 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, TypeVar
 
+from models.beams import BeamsTraced
 from models.chat import Chat
 from models.db.runs import PRODUCTIVE_TOKENS
 from models.errors import DatabaseUnavailableError, DecodeLabError, LeaseLostError, UnavailableError
-from models.events import (
-    BeamsTraced,
-    Ended,
-    Event,
-    Payload,
-    Prefilled,
-    Resumed,
-    Started,
-    StopReason,
-    StopRecord,
-    TokenPicked,
-)
+from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, StopReason, StopRecord, TokenPicked
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
 from workers.engine.failures import reason_for

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.events import BeamsTraced, Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
+from models.beams import BeamsTraced
+from models.events import Ended, Event, Passes, Prefilled, Started, StopRecord, TokenPicked
 from workers.engine.scheduler import num_chunks, num_score_passes
 
 

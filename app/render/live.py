@@ -8,7 +8,8 @@ from app.render.ending import ending
 from app.render.text import count, milliseconds
 from app.render.timing import cache_line, figures, gaps_chart, waterfall
 from app.render.tokens import line
-from models.events import BeamsTraced, Ended, Event, Prefilled, Resumed, Started, TokenPicked
+from models.beams import BeamsTraced
+from models.events import Ended, Event, Prefilled, Resumed, Started, TokenPicked
 from models.sampling import Settings
 
 _QUIET_STEP_S: Final = 5

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.events import BeamsTraced, Ended, Prefilled, TokenPicked
+from models.beams import BeamsTraced
+from models.events import Ended, Prefilled, TokenPicked
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine, Output, Request

@@ -2,22 +2,19 @@
 
 from typing import Any
 
+from models.beams import BeamStep, BeamsTraced, PrunedBeam, TracedBeam
 from models.events import (
-    BeamStep,
-    BeamsTraced,
     Candidate,
     Ended,
     Event,
     Others,
     Passes,
     Prefilled,
-    PrunedBeam,
     Started,
     StopReason,
     StopRecord,
     Timing,
     TokenPicked,
-    TracedBeam,
 )
 
 

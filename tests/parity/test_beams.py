@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from models.events import BeamsTraced
+from models.beams import BeamsTraced
 from models.sampling import DEFAULT_ORDER, Stage
 from tests.fakes.engine_runs import Told, run
 from tests.fakes.exhaustive import World

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
+from models.beams import BeamsTraced
 from models.errors import NumericalError, RunError
-from models.events import BeamsTraced, Ended, Prefilled, StopReason, TokenPicked
+from models.events import Ended, Prefilled, StopReason, TokenPicked
 from workers.engine.admission import admit
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint

@@ -8,8 +8,9 @@ with its own settings has its own log-probabilities, raw and processed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.beams import BeamsTraced
 from models.errors import RunError
-from models.events import BeamsTraced, Ended, Prefilled, StopReason, TokenPicked
+from models.events import Ended, Prefilled, StopReason, TokenPicked
 from models.sampling import Settings
 from models.score import ScoreFigures, score_figures
 from workers.engine.checkpoint import Checkpoint

@@ -11,8 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from models.beams import BeamStep, BeamsTraced, PrunedBeam, TracedBeam
 from models.errors import NumericalError
-from models.events import BeamStep, BeamsTraced, PrunedBeam, TracedBeam
 from models.sampling import DEFAULT_ORDER, Settings, Stage
 from workers.engine.beam import BeamRules, Continuation, Step, decide
 from workers.engine.ledger import LedgerEntry, write

@@ -6,9 +6,10 @@ import orjson
 import pytest
 from sqlalchemy import insert, update
 
+from models.beams import BeamsTraced
 from models.db.ledger import token_row
 from models.db.runs import Run, Token
-from models.events import BeamsTraced, Ended, Event, Resumed, TokenPicked
+from models.events import Ended, Event, Resumed, TokenPicked
 from models.sampling import Settings
 from tests.fakes.services import wait_until
 from tests.fakes.stack import GREEDY, Stack, token_ids

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.events import BeamsTraced, Ended, Event, StopReason, TokenPicked
+from models.beams import BeamsTraced
+from models.events import Ended, Event, StopReason, TokenPicked
 from tests.fakes import scripted
 from tests.fakes.engine_runs import Told, drain, request, run, told
 from tests.fakes.phrases import EOS, FOX, ids, saying
