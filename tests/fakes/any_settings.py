@@ -39,3 +39,13 @@ any_settings = st.fixed_dictionaries(
     },
 ).map(_possible)
 """What decides the distributions and the noise: every control but those that stop a run."""
+
+any_stops = st.fixed_dictionaries(
+    {},
+    optional={
+        "stop": st.lists(st.sampled_from(["a", "th", "e f", "\n", "zz", " "]), max_size=3, unique=True),
+        "include_stop": st.booleans(),
+        "ignore_eos": st.booleans(),
+    },
+)
+"""What ends a run earlier or later."""

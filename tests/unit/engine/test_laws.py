@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from models.events import TokenPicked
 from models.sampling import DEFAULT_ORDER
 from tests.fakes import checkpoints
+from tests.fakes.any_settings import any_settings, any_stops
 from tests.fakes.engine_runs import run
-from tests.unit.engine.test_oracle import PROMPTS, controls
+from tests.unit.engine.test_oracle import PROMPTS
 from workers.engine import scheduler
 from workers.engine.checkpoint import Checkpoint
 
@@ -70,11 +71,11 @@ def check_account(token: TokenPicked) -> None:
 
 
 @some_examples
-@given(case=controls, prompt=st.sampled_from(PROMPTS), size=st.integers(1, 9))
+@given(case=any_settings, ending=any_stops, prompt=st.sampled_from(PROMPTS), size=st.integers(1, 9))
 def test_a_prompt_in_chunks_of_any_size_tells_the_same_run(
-    tiny: Checkpoint, case: dict[str, Any], prompt: str, size: int
+    tiny: Checkpoint, case: dict[str, Any], ending: dict[str, Any], prompt: str, size: int
 ) -> None:
-    case = {"max_tokens": 5, **case}
+    case = {"max_tokens": 5, **case, **ending}
     whole = run(tiny, prompt, **case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "CHUNK_POSITIONS", size)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from models.events import StopReason
 from models.sampling import DEFAULT_ORDER, Settings
 from tests.fakes import checkpoints, tokenizers
-from tests.fakes.any_settings import any_settings
+from tests.fakes.any_settings import any_settings, any_stops
 from tests.fakes.engine_runs import run
 from workers.engine import oracle, scheduler
 from workers.engine.checkpoint import Checkpoint
@@ -70,18 +70,8 @@ def test_sentencepiece_text_is_the_same(tmp_path: Any, seed: int) -> None:
         check(checkpoint, prompt, {"seed": seed, "max_tokens": 25, "ignore_eos": True, **letters})
 
 
-stops = st.fixed_dictionaries(
-    {},
-    optional={
-        "stop": st.lists(st.sampled_from(["a", "th", "e f", "\n", "zz", " "]), max_size=3, unique=True),
-        "include_stop": st.booleans(),
-        "ignore_eos": st.booleans(),
-    },
-)
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
-@given(case=any_settings, ending=stops, prompt=st.sampled_from(PROMPTS))
+@given(case=any_settings, ending=any_stops, prompt=st.sampled_from(PROMPTS))
 def test_any_settings_tell_the_same_story(
     tiny: Checkpoint, case: dict[str, Any], ending: dict[str, Any], prompt: str
 ) -> None:
