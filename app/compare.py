@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from models.events import TokenPicked
+from models.score import perplexity_of
 
 _DISTINCT_SIZES: Final = (1, 2, 3)
 _PERCENT: Final = 100.0
@@ -83,7 +84,7 @@ def figures(tokens: Sequence[TokenPicked]) -> Figures:
         num_tokens=num_tokens,
         mean_logprob=mean,
         mean_logprob_processed=processed,
-        perplexity=None if mean is None else math.exp(-mean),
+        perplexity=perplexity_of(mean),
         distinct={n: distinct_n(ids, n) for n in _DISTINCT_SIZES},
     )
 

@@ -16,6 +16,9 @@ MAX_CONSTRAINT_BYTES: Final = 100_000
 MAX_DEPTH: Final = 64
 _NUMERIC: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _INNER_SCHEMA: Final = re.compile(r"%json\b")
+# After strings and regexes, which may hold anything, are taken out.
+_QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?![*/])(?:[^/\\\n]|\\.)+/|//[^\n]*|#[^\n]*')
+_TOKEN_IDS: Final = re.compile(r"<\s*[\[|A-Za-z]")
 
 
 class Constraint(BaseModel):
@@ -67,6 +70,8 @@ class Constraint(BaseModel):
     def _check_grammar(cls, value: str | None) -> str | None:
         if value is not None and _INNER_SCHEMA.search(value):
             raise ValueError("a schema inside a grammar (%json) is not supported; use json_schema")
+        if value is not None and (found := _TOKEN_IDS.search(_QUOTED.sub(" ", value))):
+            raise ValueError(f"a grammar describes text, and names no tokens ({found[0]}...); write the text itself")
         return value
 
     @model_validator(mode="after")

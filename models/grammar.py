@@ -48,7 +48,10 @@ def check_constraint(constraint: Constraint) -> None:
         raise constraint_error(
             constraint, "nothing can satisfy it: every value would have to hold another, without end"
         )
-    error = _trial(grammar_of(constraint))
+    try:
+        error = _trial(grammar_of(constraint))
+    except subprocess.SubprocessError:  # not remembered: the machine may have been too busy
+        error = _TOO_MUCH
     if error is not None:
         raise constraint_error(constraint, error)
 
@@ -82,15 +85,16 @@ def _literal(text: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _trial(grammar: str) -> str | None:
-    """Compile it in a process of its own; the sentence that says what is wrong, or None."""
-    try:
-        trial = subprocess.run(
-            [sys.executable, "-P", str(_TRIAL)], input=grammar.encode(), capture_output=True, timeout=_TRIAL_S
-        )
-    except subprocess.TimeoutExpired:
+    """Compile it in a process of its own; the sentence that says what is wrong, or None.
+
+    Raises SubprocessError where the process gave no answer for another reason than the constraint.
+    """
+    trial = subprocess.run(
+        [sys.executable, "-P", str(_TRIAL)], input=grammar.encode(), capture_output=True, timeout=_TRIAL_S
+    )
+    if trial.returncode < 0:  # ended by a signal: its time was up, or its stack
         return _TOO_MUCH
-    if trial.returncode:
-        return _TOO_MUCH
+    trial.check_returncode()
     error: str | None = json.loads(trial.stdout)["error"]
     return error
 

@@ -48,10 +48,10 @@ def score_figures(tokens: Sequence[TokenPicked], *, is_greedy: bool) -> ScoreFig
         num_tokens=num_tokens,
         raw_logprob=raw,
         raw_mean_logprob=_mean(raw, num_tokens),
-        raw_perplexity=_perplexity(raw, num_tokens),
+        raw_perplexity=perplexity_of(_mean(raw, num_tokens)),
         logprob=processed,
         mean_logprob=_mean(processed, num_tokens),
-        perplexity=_perplexity(processed, num_tokens),
+        perplexity=perplexity_of(_mean(processed, num_tokens)),
         first_impossible=_first_impossible(tokens),
     )
 
@@ -60,8 +60,8 @@ def _mean(total: float | None, num_tokens: int) -> float | None:
     return None if total is None or not num_tokens else total / num_tokens
 
 
-def _perplexity(total: float | None, num_tokens: int) -> float | None:
-    mean = _mean(total, num_tokens)
+def perplexity_of(mean: float | None) -> float | None:
+    """e^(-mean); None for no mean, and where the number would be beyond a float."""
     try:
         return None if mean is None else math.exp(-mean)
     except OverflowError:

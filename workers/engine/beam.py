@@ -18,6 +18,7 @@ takes no score below that. Here a beam that does not exist is not there, and a s
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -46,11 +47,12 @@ class BeamRules:
         return max(2, 1 + len(self.end_token_ids)) * self.num_beams
 
     def score(self, total: float, length: int) -> float:
-        """total / length ** length_penalty, with the divisor held inside float64. `length` is at least 1."""
+        """total / length ** length_penalty, held inside float64. `length` is at least 1."""
         exponent = self.length_penalty * math.log10(length)
-        if abs(exponent) >= math.log10(_GREATEST_DIVISOR):
-            return total / (_GREATEST_DIVISOR if exponent > 0 else _LEAST_DIVISOR)
-        return float(total / length**self.length_penalty)
+        divisor = length**self.length_penalty if abs(exponent) < math.log10(_GREATEST_DIVISOR) else None
+        if divisor is None:
+            divisor = _GREATEST_DIVISOR if exponent > 0 else _LEAST_DIVISOR
+        return min(max(total / divisor, -sys.float_info.max), sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,12 @@ def _best(logprobs: Tensor, totals: Sequence[float], num: int) -> list[Continuat
     """The `num` possible continuations of the greatest total, best first; equals by beam, then by token id."""
     vocab_size = logprobs.shape[1]
     before = torch.tensor(totals, dtype=logprobs.dtype, device=logprobs.device)
+    limits = torch.finfo(logprobs.dtype)
     sums = (logprobs + before.unsqueeze(1)).flatten()  # (beams * vocab,)
+    # A bias may be as large as float32 goes, so that sums leave it. What was impossible before stays so.
+    sums = torch.where(logprobs.flatten() == -torch.inf, sums, sums.clamp(limits.min, limits.max))
     # topk takes any of equal numbers, so it is asked for the border alone. Minus infinity is impossible.
-    border = torch.topk(sums, min(num, sums.numel())).values[-1].clamp_min(torch.finfo(sums.dtype).min)
+    border = torch.topk(sums, min(num, sums.numel())).values[-1].clamp_min(limits.min)
     places = (sums >= border).nonzero().squeeze(1)
     found, order = torch.sort(sums[places], descending=True, stable=True)
     numbers = zip(places[order][:num].tolist(), found[:num].tolist(), strict=True)

@@ -37,27 +37,39 @@ class Compiler:
         self._end_token_ids = end_token_ids
 
     @functools.cached_property
-    def _tokenizer(self) -> LLTokenizer:
+    def _tokens(self) -> list[bytes]:
+        """What each id brings to the text; b"" for an end token, a special one and one that is not there."""
         vocabulary, silent = self._vocabulary, self._end_token_ids
-        return make_tokenizer(
-            [
-                b"" if token_id in silent or vocabulary.is_special(token_id) else vocabulary.token_bytes(token_id)
-                for token_id in range(self._vocab_size)
-            ]
-        )
+        return [
+            b"" if token_id in silent or vocabulary.is_special(token_id) else vocabulary.token_bytes(token_id)
+            for token_id in range(self._vocab_size)
+        ]
+
+    @functools.cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        return make_tokenizer(self._tokens)
+
+    @functools.cached_property
+    def _silent_ids(self) -> NDArray[np.int64]:
+        return np.flatnonzero([not token for token in self._tokens])
 
     @functools.cached_property
     def _opening_spaces(self) -> dict[int, int]:
-        """The tokens that lose spaces where they begin a text, and how many."""
-        lost = {token_id: self._vocabulary.num_opening_spaces(token_id) for token_id in range(self._vocabulary.size)}
-        return {token_id: num_spaces for token_id, num_spaces in lost.items() if num_spaces}
+        """The tokens that begin with spaces, and how many of these they lose where they begin a text.
+
+        Empty for a tokenizer that never takes any.
+        """
+        vocabulary, ids = self._vocabulary, range(min(self._vocabulary.size, self._vocab_size))
+        spaced = [token_id for token_id in ids if vocabulary.token_bytes(token_id).startswith(b" ")]
+        lost = {token_id: vocabulary.num_opening_spaces(token_id) for token_id in spaced}
+        return lost if any(lost.values()) else {}
 
     def compile(self, constraint: Constraint, *, ignore_eos: bool = False, begins_text: bool = False) -> "Matcher":
         """A matcher at the beginning of an output.
 
         `begins_text`: nothing visible stands before the output. Then a tokenizer that drops a text's first space drops
-        the output's, and the constraint holds for what comes after it; a first token that would lose more is never
-        allowed.
+        the output's, and the constraint holds for what comes after it; a first token that would lose more, or keep
+        it, is never allowed.
 
         Raises SettingError for what cannot be compiled, or that no output of this checkpoint can satisfy.
         """
@@ -74,7 +86,8 @@ class Compiler:
             matcher,
             self._vocab_size,
             end_token_ids=_NO_ENDS if ignore_eos else self._end_token_ids,
-            never_first=frozenset(token_id for token_id, num_spaces in lost.items() if num_spaces > 1),
+            silent_ids=self._silent_ids,
+            never_first=frozenset(token_id for token_id, num_spaces in lost.items() if num_spaces != 1),
         )
 
 
@@ -90,10 +103,13 @@ class Matcher:
         vocab_size: int,
         *,
         end_token_ids: frozenset[int],
+        silent_ids: NDArray[np.int64],
         never_first: frozenset[int] = frozenset(),
     ) -> None:
-        """`end_token_ids`: what is allowed where the output may end. `never_first`: tokens that may not begin it."""
+        """`end_token_ids`: what is allowed where the output may end. `silent_ids`: tokens without text, which never
+        continue it. `never_first`: tokens that may not begin it."""
         self._matcher = matcher
+        self._silent_ids = silent_ids
         self._never_first = never_first
         self._vocab_size = vocab_size
         self._end_token_ids = end_token_ids
@@ -139,6 +155,7 @@ class Matcher:
             self._matcher.deep_copy(),
             self._vocab_size,
             end_token_ids=self._end_token_ids,
+            silent_ids=self._silent_ids,
             never_first=self._never_first,
         )
         twin._num_accepted = self._num_accepted
@@ -148,6 +165,7 @@ class Matcher:
         if self._going_on is None:
             bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
             mask = np.unpackbits(bits, count=self._vocab_size, bitorder="little").astype(bool)
+            mask[self._silent_ids] = False
             if not self._num_accepted:
                 mask[list(self._never_first)] = False
             if not mask.any() and not self.can_end:
@@ -194,5 +212,13 @@ class Allowances:
                 self._matcher.accept(token_id)
             else:
                 self._matcher = None
-        allowed = None if self._matcher is None else self._matcher.allowed()
+        allowed = None if self._matcher is None else self._allowed_now(self._matcher)
         return np.ones(self._vocab_size, dtype=bool) if allowed is None or not allowed.any() else allowed
+
+    def _allowed_now(self, matcher: Matcher) -> Mask | None:
+        """None at a dead end, where a run would have ended."""
+        try:
+            return matcher.allowed()
+        except ConstraintError:
+            self._matcher = None
+            return None

@@ -30,8 +30,8 @@ def allowed_next(
     for token_id in range(len(mask)):
         if token_id in ends:
             mask[token_id] = not settings.ignore_eos and _is_whole(before, lead, settings.constraint)
-        elif lost[token_id] > 1 and not output_ids:
-            continue  # it would take away more than the one space that leads
+        elif lead and not output_ids and lost[token_id] != vocabulary.token_bytes(token_id).startswith(lead):
+            continue  # of the one space that leads it would take away more, or nothing
         elif not vocabulary.is_special(token_id) and vocabulary.token_bytes(token_id):
             mask[token_id] = _is_beginning(before + vocabulary.token_bytes(token_id), lead, settings.constraint)
     return mask

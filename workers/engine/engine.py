@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from models.beams import BeamsTraced
-from models.errors import NumericalError, RunError
+from models.errors import ConstraintError, NumericalError, RunError
 from models.events import Ended, Prefilled, StopReason, TokenPicked
 from workers.engine.admission import admit
 from workers.engine.cache import SequenceCache
@@ -128,10 +128,8 @@ class Engine:
             _logger.exception("sequence %s failed", sequence.sequence_id)
             reason, message = StopReason.ERROR_INTERNAL, "the engine failed at this step; its log says where"
             if is_out_of_memory(exc):
-                reason, message = (
-                    StopReason.ERROR_OUT_OF_MEMORY,
-                    "the device has no memory for this step; use fewer tokens",
-                )
+                reason = StopReason.ERROR_OUT_OF_MEMORY
+                message = "the device has no memory for this step; use fewer tokens"
         else:
             return
         self._end(sequence, interruption({reason}), outputs, message=message)
@@ -193,8 +191,14 @@ class Engine:
         ones from theirs (positions, vocab). The tokens before a row that nothing can be made of are kept."""
         unhealthy = unhealthy_rows(logits)
         num_healthy = unhealthy[0] if unhealthy else len(logits)
-        if num_healthy:
-            self._take(sequence, logits[:num_healthy])
+        try:
+            if num_healthy:
+                self._take(sequence, logits[:num_healthy])
+        except ConstraintError:
+            if num_healthy == 1:
+                raise
+            for index in range(num_healthy):  # those before the one that is to blame are kept
+                self._take(sequence, logits[index : index + 1])
         if unhealthy:
             raise NumericalError(
                 f"the checkpoint gave NaN or nothing finite at output position {sequence.position}; "

@@ -75,6 +75,11 @@ def test_a_text_that_cannot_be_scored_is_refused(
     assert num_runs(database) == 0
 
 
+def test_a_given_text_is_not_searched_for(submitter: Submitter) -> None:
+    with pytest.raises(SettingError, match="num_beams: it is 4"):
+        submitter.submit("two", NEUTRAL.with_changes(num_beams=4), given_text=" words")
+
+
 def test_given_seed_is_kept_and_drawn_seeds_differ(submitter: Submitter, worker: Worker, history: History) -> None:
     worker.appear()
     given = history.run(submitter.submit("x", Settings(seed=2**64 - 1)))

@@ -156,3 +156,8 @@ def test_figures_of_nothing_are_none() -> None:
 )
 def test_distinct_n(ids: list[int], n: int, share: float | None) -> None:
     assert distinct_n(ids, n) == (None if share is None else pytest.approx(share))
+
+
+def test_a_perplexity_beyond_a_float_is_none() -> None:
+    values = figures([token(0, 5, raw_logprob=-800.0)])
+    assert (values.mean_logprob, values.perplexity) == (-800.0, None)

@@ -264,3 +264,9 @@ class TestResumption:
         got = told([*outputs, *engine.step()])["a"]
         assert (got.tokens, got.beams, got.ended.num_tokens) == ((), None, 3)
         assert isinstance(got.ended, Ended)
+
+
+def test_a_bias_at_the_limit_of_float32_leaves_numbers_that_json_has(tiny_llama: Checkpoint) -> None:
+    got = run(tiny_llama, "the quick fox", num_beams=2, logit_bias={"5": 3e38}, max_tokens=4)
+    event = Event("run", 1, 0, got.beams)
+    assert Event.decode(event.encode()) == event

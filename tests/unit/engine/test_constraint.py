@@ -173,6 +173,20 @@ class TestTokens:
         assert b"t" not in texts(checkpoint, got)
         assert b"the" not in texts(checkpoint, matcher(checkpoint, {"choice": [" the"]}))
 
+    def test_a_token_that_keeps_its_space_at_the_beginning_of_a_text_does_not_come_first(self) -> None:
+        """Metaspace drops its own marks; the space of a byte token stays. Ids beyond the network's are none."""
+        tokenizer = tokenizers.metaspace()
+        backend, num_ids = tokenizer.backend_tokenizer, len(tokenizer)
+        backend.decoder = decoders.Sequence([decoders.Metaspace(), decoders.ByteFallback(), decoders.Fuse()])
+        tokenizer.add_tokens(["\u2581\u2581zz"])
+        read = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+        vocabulary = Vocabulary.from_tokenizer(read)
+        assert vocabulary.is_exact
+        compiler = Compiler(vocabulary, num_ids, end_token_ids=frozenset({2}))
+        allowed = compiler.compile(Constraint(choice=("yes",)), begins_text=True).allowed()
+        assert allowed.any()
+        assert not allowed[read.convert_tokens_to_ids("<0x20>")]
+
     def test_a_fork_goes_its_own_way(self) -> None:
         checkpoint = CHECKPOINTS["words"]
         one = matcher(checkpoint, {"choice": ["ab", "ac"]})

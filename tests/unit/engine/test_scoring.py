@@ -185,6 +185,16 @@ class TestPasses:
         bits = [token.tax.bits for token in found.tokens if token.tax is not None]
         assert [number > 1 for number in bits] == [False, False, True, False, False, False]
 
+    def test_the_tokens_before_a_dead_end_are_kept(self) -> None:
+        """At the sixth position the network gives probability to one token alone, which the constraint forbids."""
+        given_ids = ids("a" * 10)
+        checkpoint = saying("a" * 10, at_5=scripted.gives_only(ids("b")[0]))
+        engine = Engine(checkpoint)
+        values = Settings.parse({"seed": 1, "constraint": {"regex": "a{12}"}})
+        engine.add(Request.to_score("a", checkpoint.encode("the"), values, given=tuple(given_ids)))
+        got = told(drain(engine))["a"]
+        assert (got.ended.stop.reason, len(got.tokens)) == (StopReason.ERROR_CHECKPOINT, 5)
+
     def test_no_text_and_foreign_ids_are_refused(self, tiny_llama: Checkpoint) -> None:
         for given_ids in ([], [5, 512], [-1]):
             with pytest.raises(PromptError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import subprocess
 from typing import Any
 
 import orjson
@@ -97,6 +98,28 @@ def test_what_is_accepted_is_saved_as_it_was_given(constraint: dict[str, Any]) -
     assert Settings.parse_json(json.dumps(values.as_dict())) == values
 
 
+@pytest.mark.parametrize("token", ["<[2]>", "<[*]>", "<[^5-7]>", "<|im_end|>", "<think>"])
+def test_a_grammar_names_no_tokens(token: str) -> None:
+    """Their ids are the checkpoint's, and some would end the text or bring none."""
+    with pytest.raises(SettingError, match="names no tokens") as refused:
+        Settings.parse({"constraint": {"grammar": f'start: "a" {token} "b"'}})
+    assert refused.value.field == "constraint"
+    for grammar in ('start: "<[2]>" "b"', "start: /<[2]>/ // <[2]>", 'start: "\\"<b>" // "<[*]>'):
+        check_constraint(Constraint(grammar=grammar))
+
+
+def test_a_trial_that_gave_no_answer_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_busy(*arguments: Any, **options: Any) -> Any:
+        raise subprocess.TimeoutExpired("trial", 20)
+
+    constraint = Constraint(regex="only here[0-9]")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", too_busy)
+        with pytest.raises(SettingError, match="takes too long"):
+            check_constraint(constraint)
+    check_constraint(constraint)
+
+
 def test_at_temperature_0_the_constraint_stands_before_temperature() -> None:
     late = [*(s for s in DEFAULT_ORDER if s != "constraint"), "constraint"]
     Settings.parse({"constraint": {"regex": "a"}, "order": late})
@@ -113,7 +136,6 @@ def test_at_temperature_0_the_constraint_stands_before_temperature() -> None:
         ({"regex": "[^\\s\\S]"}, "nothing can satisfy it"),
         ({"grammar": "start: ((("}, "Expected token"),
         ({"grammar": 'begin: "a"'}, "no start rule"),
-        ({"grammar": "start: <|im_end|>"}, "cannot read it"),
         ({"json_schema": {"type": "integer", "minimum": 5, "maximum": 3}}, "Unsatisfiable schema"),
         ({"json_schema": {"$ref": "#"}}, "nothing can satisfy it"),
         ({"json_schema": {"$ref": "http://127.0.0.1:9/x"}}, "does not fetch"),
