@@ -4,12 +4,11 @@
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
-from models.json_values import MAX_COUNT, refuse_non_json, refuse_surrogates
+from models.json_values import MAX_COUNT, objects_in, refuse_non_json, refuse_surrogates
 
 MAX_CHOICES: Final = 1000
 MAX_CONSTRAINT_BYTES: Final = 100_000
@@ -45,7 +44,7 @@ class Constraint(BaseModel):
             raise ValueError("false is the schema that nothing satisfies")
         if isinstance(value, dict) and "x-guidance" in value:
             raise ValueError("x-guidance is not part of JSON Schema; remove it")
-        for schema in _objects(value):
+        for schema in objects_in(value):
             _refuse_wide_bounds(schema)
         return value
 
@@ -91,18 +90,6 @@ class Constraint(BaseModel):
     def kind(self) -> str:
         """The name of the one field that is given."""
         return next(name for name, value in self if value is not None)
-
-
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object in a value."""
-    left = [value]
-    while left:
-        item = left.pop()
-        if isinstance(item, dict):
-            yield item
-            left.extend(item.values())
-        elif isinstance(item, list):
-            left.extend(item)
 
 
 def _refuse_wide_bounds(schema: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What is text and what is JSON: checks of values that come from outside, told as sentences (ValueError)."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 MAX_COUNT: Final = 2**53 - 1  # the largest whole number that every reader of JSON has exactly
@@ -48,3 +49,37 @@ def _refuse_leaf(value: Any) -> None:
                 raise ValueError(f"it holds {value}, which is no number")
         case _:
             raise ValueError(f"it holds a {type(value).__name__}, which is no JSON")
+
+
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Every JSON object in a value, itself included."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            yield item
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(item)
+
+
+class Doubled(dict[str, Any]):
+    """A JSON object in which a name was given twice."""
+
+    def __init__(self, values: dict[str, Any], name: str) -> None:
+        super().__init__(values)
+        self.name = name
+
+
+def marking_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`, as `object_pairs_hook`. Whoever reads the value can then name the field that holds it."""
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    names = [name for name, _ in pairs]
+    return Doubled(values, next(name for name in names if names.count(name) > 1))
+
+
+def doubled_name(value: Any) -> str | None:
+    """A name that an object in `value` has twice; None where there is none."""
+    return next((found.name for found in objects_in(value) if isinstance(found, Doubled)), None)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from models.constraint import Constraint
 from models.errors import SettingError
-from models.json_values import MAX_COUNT, refuse_surrogates
+from models.json_values import MAX_COUNT, Doubled, doubled_name, marking_doubled, refuse_surrogates
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_STRING_CHARACTERS: Final = 256
@@ -178,9 +178,13 @@ class Settings(BaseModel):
         """Like `parse`, from the text of a JSON object. A field that is given twice is refused."""
         try:
             # NaN and Infinity are read here, so that their refusal can name the field.
-            values = json.loads(text, object_pairs_hook=each_once)
+            values = json.loads(text, object_pairs_hook=marking_doubled)
         except (ValueError, RecursionError) as exc:
             raise SettingError(f"settings are not valid JSON: {exc}", field="settings") from exc
+        if isinstance(values, Doubled):
+            raise SettingError(f"{values.name} is given twice; give it one value", field=values.name)
+        for field, value in values.items() if isinstance(values, dict) else ():
+            refuse_doubled(value, field)
         return cls.parse(values)
 
     def with_changes(self, **changes: Any) -> Self:
@@ -222,14 +226,10 @@ _NOT_WITH_BEAMS: Final = {
 }
 
 
-def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, as `object_pairs_hook`. Raises SettingError for a name that is given twice."""
-    values: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in values:
-            raise SettingError(f"{name} is given twice; give it one value", field=name)
-        values[name] = value
-    return values
+def refuse_doubled(value: Any, field: str) -> None:
+    """Raise SettingError for the value of a field, read by `marking_doubled`, in which a name is given twice."""
+    if (name := doubled_name(value)) is not None:
+        raise SettingError(f"{field}: {name} is given twice; give it one value", field=field)
 
 
 def _show(value: Any) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from app.render.controls import BUDGET, CONTROLS, Control
 from models.errors import SettingError
-from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings, each_once
+from models.json_values import marking_doubled
+from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings, refuse_doubled
 
 Form = dict[str, str]
 
@@ -157,11 +158,11 @@ def _banned(line: str) -> int | str:
 
 def _constraint(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=each_once)
-    except SettingError as exc:
-        raise SettingError(f"constraint: {exc.message}", field="constraint") from exc
+        value = json.loads(text, object_pairs_hook=marking_doubled)
     except (ValueError, RecursionError) as exc:
         raise SettingError(f"constraint: it is not valid JSON: {exc}", field="constraint") from exc
+    refuse_doubled(value, "constraint")
+    return value
 
 
 def _unescaped(line: str) -> str:

@@ -112,3 +112,18 @@ def test_a_search_that_does_not_exist_is_refused(field: str, value: object, word
     with pytest.raises(SettingError, match=f"^{field}: .*{words}") as refused:
         Settings.parse({field: value})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"top_k": 1, "top_k": 2}', "top_k"),
+        ('{"constraint": {"regex": "a", "regex": "b"}}', "constraint"),
+        ('{"constraint": {"json_schema": {"properties": {"a": true, "a": false}}}}', "constraint"),
+        ('{"logit_bias": {"5": 1, "5": 2}}', "logit_bias"),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused_by_the_field_that_holds_it(text: str, field: str) -> None:
+    with pytest.raises(SettingError, match="is given twice") as refused:
+        Settings.parse_json(text)
+    assert refused.value.field == field
