@@ -23,7 +23,7 @@ from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
 from app.render.panel import arm_name
 from models.errors import DecodeLabError, NotFoundError
-from models.events import StopReason, TokenPicked
+from models.events import RunKind, StopReason, TokenPicked
 
 Update = tuple[Any, ...]
 SKIP: Final = gr.skip()
@@ -66,7 +66,7 @@ class Handlers:
             yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
         head: Update = (detail.prompt, *map(_whole, split(detail.settings)))
-        async with aclosing(self._watch(RunView(run_id, detail.settings))) as updates:
+        async with aclosing(self._watch(RunView(run_id, detail.settings, detail.kind is RunKind.SCORE))) as updates:
             async for update in updates:
                 yield *head, *update
                 head = (SKIP, SKIP, SKIP)

@@ -7,9 +7,11 @@ from models.events import Ended, NearMiss, Status, StopReason, StopRecord
 from models.sampling import Settings
 
 
-def ending(ended: Ended, settings: Settings | None) -> str:
-    """The stop record as one or two sentences of HTML."""
+def ending(ended: Ended, settings: Settings | None, *, is_scored: bool = False) -> str:
+    """The stop record as one or two sentences of HTML. `is_scored`: the run read a given text, which was its budget."""
     sentence = _reason(ended)
+    if is_scored and ended.stop.reason is StopReason.MAX_TOKENS:
+        sentence = f"Scored: {count(ended.num_tokens, 'token')}, the whole of the given text."
     notes = [*_also(ended.stop), *_misses(ended.stop), *_budget(ended, settings)]
     details = f' <span class="dl-soft">({"; ".join(notes)})</span>' if notes else ""
     return f'<p class="dl-ending" data-reason="{esc(ended.stop.reason)}">{sentence}{details}</p>'

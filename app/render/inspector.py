@@ -11,6 +11,7 @@ _DRAWN_HEAD = (
     '<th class="dl-num" title="G(seed, position, token id): the same for every arm with this seed">noise</th>'
     '<th class="dl-num" title="ln processed + noise; the token with the largest score is picked">score</th>'
 )
+_ROUNDING = 2e-6  # of the two numbers in a score
 _STAGE_WORDS = {
     "bias": "banned",
     "no_repeat_ngram": "no_repeat_ngram",
@@ -57,8 +58,17 @@ def _facts(token: TokenPicked, vocab_size: int | None) -> str:
 def _pick(token: TokenPicked) -> list[str]:
     if not token.candidates:
         return []  # the record does not tell
+    if token.logprob is None:
+        return ["given: these settings would never pick it"]
     if _is_drawn(token):
-        return ["picked for the largest score"]
+        scores = {
+            c.token_id: c.logprob + c.noise for c in token.candidates if c.logprob is not None and c.noise is not None
+        }
+        best = max(scores, key=scores.__getitem__)
+        if scores[token.token_id] >= scores[best] - _ROUNDING:
+            return ["picked for the largest score"]
+        piece = next(c.piece for c in token.candidates if c.token_id == best)
+        return [f"given: {quoted(piece)} has the largest score"]
     if token.rank_processed > 1:
         return ["nothing is drawn: the best text of a beam search has it"]
     return ["nothing is drawn: the best is taken"]

@@ -21,6 +21,7 @@ class RunView:
 
     run_id: str
     settings: Settings | None = None
+    is_scored: bool = False  # its text was given
     tokens: list[TokenPicked] = field(default_factory=list)
     lines: str = ""
     started: Started | None = None
@@ -102,7 +103,8 @@ class RunView:
         if self.num_resumed:
             resumed = f'<p class="dl-soft">Resumed {count(self.num_resumed, "time")} after a worker was lost.</p>'
         return (
-            f'<div class="dl-facts-block">{ending(self.ended, self.settings)}{resumed}{figures(timing)}'
+            f'<div class="dl-facts-block">{ending(self.ended, self.settings, is_scored=self.is_scored)}'
+            f"{resumed}{figures(timing)}"
             f"{waterfall(timing, is_shown_late=self._num_beams > 1)}{gaps_chart(self.tokens)}"
             f"{cache_line(self.ended, self.prefilled, num_beams=self._num_beams)}</div>"
         )

@@ -42,3 +42,9 @@ def test_a_stop_string_with_its_span_and_what_it_took() -> None:
 def test_an_error_tells_its_sentence_inertly() -> None:
     html = ending(ended(StopRecord(StopReason.ERROR_NUMERICAL, message="NaN in <logits>.")), None)
     assert "Failed after 37 tokens: NaN in &lt;logits&gt;." in html
+
+
+def test_a_scored_text_is_whole() -> None:
+    told = ended(StopRecord(StopReason.MAX_TOKENS), 2)
+    assert "Scored: 2 tokens, the whole of the given text." in ending(told, None, is_scored=True)
+    assert "unfinished" in ending(told, None)

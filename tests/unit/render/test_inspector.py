@@ -91,3 +91,12 @@ def test_a_removed_candidate_keeps_its_raw_bar() -> None:
     removed = next(row for row in rows if "removed by top_p" in row)
     assert "dl-bar-raw" in removed
     assert "dl-bar-processed" not in removed
+
+
+def test_a_given_token_is_not_said_to_be_picked() -> None:
+    assert "picked for the largest score" in inspector(small())
+    better = Candidate(8, "<b>", -2.7, -0.2, None, 0.0, 3.0)
+    html = inspector(small(candidates=(small().candidates[0], better)))
+    assert "given: <q" in html
+    assert "&lt;b&gt;</q> has the largest score" in html
+    assert "never pick it" in inspector(small(logprob=None))
