@@ -15,7 +15,7 @@ from models.db.experiments import Experiment
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import RefusedError
-from models.events import Status, StopReason
+from models.events import RunKind, Status, StopReason
 
 __all__ = ["ExperimentDetail", "History", "RunDetail", "RunFilter", "RunPage", "RunSummary"]
 
@@ -39,11 +39,16 @@ class RunFilter:
     is_starred: bool | None = None
 
 
+_LARGE: Final = (Run.prompt, Run.text, Run.milestones, Run.prompt_token_ids, Run.given_text, Run.messages)
+"""What a list does not read: a page of it would be as large as its texts."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One line of the history."""
 
     id: str
+    kind: RunKind
     created_at: datetime
     checkpoint: str
     prompt_start: str
@@ -85,7 +90,7 @@ class History:
         limit = max(1, min(limit, MAX_PAGE))
         query = (
             select(Run, _head(Run.prompt).label("prompt_head"), _head(Run.text).label("text_head"))
-            .options(*(defer(c, raiseload=True) for c in (Run.prompt, Run.text, Run.milestones, Run.prompt_token_ids)))
+            .options(*(defer(column, raiseload=True) for column in _LARGE))
             .where(*_conditions(filters))
             .order_by(Run.id.desc())
             .limit(limit + 1)
@@ -187,6 +192,7 @@ def _summary(run: Run, prompt_head: str, text_head: str) -> RunSummary:
     settings = saved_settings(run)
     return RunSummary(
         id=run.id,
+        kind=RunKind(run.kind),
         created_at=run.created_at,
         checkpoint=run.checkpoint,
         prompt_start=_unescape_head(prompt_head),

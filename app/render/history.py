@@ -8,6 +8,7 @@ from app.render.ending import reason_words
 from app.render.form import changed_words
 from app.render.panel import arm_name
 from app.render.text import clipped, count, decimal, esc, quoted, spelled
+from models.events import RunKind
 
 _HEAD: Final = (
     "<thead><tr><th>time (UTC)</th><th>prompt</th><th>text</th><th>settings</th><th>stop</th>"
@@ -53,7 +54,7 @@ def _row(row: RunSummary) -> str:
         f"{created:%d %b %H:%M:%S}</time></td>"
         f'<td class="dl-start"><a href="{link}">{prompt}</a></td>'
         f'<td class="dl-start">{clipped(row.text_start, _NUM_TEXT_CHARACTERS)}</td>'
-        f'<td class="dl-set">{_arm(row)}{settings}</td><td>{_stop(row)}</td>'
+        f'<td class="dl-set">{_arm(row)}{_kind(row)}{settings}</td><td>{_stop(row)}</td>'
         f'<td class="dl-num">{count(row.num_tokens)}</td><td class="dl-num">{speed}</td>'
         f'<td class="dl-num">{mean}</td></tr>'
     )
@@ -72,6 +73,11 @@ def _arm(row: RunSummary) -> str:
     name = arm_name(row.arm_index or 0)
     link = f"./compare?experiment={esc(row.experiment_id)}"
     return f'<a class="dl-armlink" href="{link}" title="open the comparison">{name}</a> '
+
+
+def _kind(row: RunSummary) -> str:
+    """Whose text it is, where the checkpoint did not write it."""
+    return '<span class="dl-soft">scored · </span>' if row.kind is RunKind.SCORE else ""
 
 
 def _stop(row: RunSummary) -> str:

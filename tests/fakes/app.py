@@ -33,6 +33,7 @@ from models.events import (
     Passes,
     Payload,
     Prefilled,
+    RunKind,
     Started,
     Status,
     StopReason,
@@ -222,6 +223,7 @@ class FakeStack:
         mean = sum(t.raw_logprob for t in tokens) / len(tokens) if tokens else None
         return RunSummary(
             id=run.id,
+            kind=RunKind.GENERATE,
             created_at=run.created_at,
             checkpoint=run.checkpoint,
             prompt_start=run.prompt[:160],

@@ -6,7 +6,8 @@ import time
 import pytest
 from sqlalchemy import func, select
 
-from app.history import History
+from app.history import History, RunFilter
+from app.render.history import history_rows
 from app.serving import Serving
 from app.settings import AppSettings
 from app.submit import Submitter, sample_seed
@@ -53,6 +54,9 @@ def test_a_score_is_a_run_with_its_text(submitter: Submitter, worker: Worker, hi
     assert (run.kind, run.prompt, run.given_text, run.text) == ("score", "two", " words", "")
     assert worker.queued_ids() == [run.id]
     assert history.run(submitter.submit("two", NEUTRAL)).kind == "generate"
+    page = history.page(RunFilter())
+    assert [row.kind for row in page.rows] == ["generate", "score"]
+    assert ["scored" in line for line in history_rows(page.rows).split("<tr data-run")[1:]] == [False, True]
 
 
 @pytest.mark.parametrize(
