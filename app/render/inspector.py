@@ -127,12 +127,20 @@ def _signed(nats: float | None) -> str:
 def _processed(candidate: Candidate) -> str:
     if candidate.logprob is None:
         stage = candidate.removed_by
-        words = f"removed by {esc(_STAGE_WORDS.get(stage, stage))}" if stage else "impossible"
-        return f'<td class="dl-num">–</td><td class="dl-gone" data-removed-by="{esc(stage or "")}">{words}</td>'
+        return f'<td class="dl-num">–</td>{_gone(stage)}'
     return (
         f'<td class="dl-num" data-processed="{_number(candidate.logprob)}">{percent(candidate.logprob)}</td>'
         f"<td>{_bar(candidate.logprob, 'processed')}</td>"
     )
+
+
+def _gone(stage: str | None) -> str:
+    """Who removed a candidate. Where there is little room the name of the stage stands alone."""
+    if stage is None:
+        return '<td class="dl-gone" data-removed-by="">impossible</td>'
+    name = esc(_STAGE_WORDS.get(stage, stage))
+    attributes = f'class="dl-gone" data-removed-by="{esc(stage)}" title="removed by {name}"'
+    return f'<td {attributes}><span class="dl-by">removed by </span>{name}</td>'
 
 
 def _others(token: TokenPicked, *, is_drawn: bool) -> str:

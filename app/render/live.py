@@ -102,11 +102,12 @@ class RunView:
         resumed = ""
         if self.num_resumed:
             resumed = f'<p class="dl-soft">Resumed {count(self.num_resumed, "time")} after a worker was lost.</p>'
+        cache = cache_line(self.ended, self.prefilled, num_beams=self._num_beams, is_scored=self.is_scored)
         return (
             f'<div class="dl-facts-block">{ending(self.ended, self.settings, is_scored=self.is_scored)}'
             f"{resumed}{figures(timing)}"
             f"{waterfall(timing, is_shown_late=self._num_beams > 1)}{gaps_chart(self.tokens)}"
-            f"{cache_line(self.ended, self.prefilled, num_beams=self._num_beams)}</div>"
+            f"{cache}</div>"
         )
 
 

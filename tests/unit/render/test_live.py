@@ -155,3 +155,8 @@ def test_a_run_that_falls_silent_says_so_and_recovers() -> None:
     assert view.note() == "Prefill over 2 prompt tokens."
     view.wait(5.0)
     assert "Nothing new for 5 s; should its worker be lost, another goes on from here." in view.note()
+
+
+def test_a_scored_texts_passes_went_over_it_too() -> None:
+    line = cache_line(ended(passes=Passes(2, 0, 5)), None, is_scored=True)
+    assert "prefill: 2 passes over 5 prompt positions and the given text" in line
