@@ -70,15 +70,6 @@ def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenize
         )
 
 
-def check_scored(settings: Settings) -> None:
-    """Refuse settings under which a given text has no probability of its own. Raises SettingError."""
-    if settings.num_beams > 1:
-        raise SettingError(
-            f"num_beams: it is {settings.num_beams}, and a text that is given is not searched for; leave it at 1",
-            field="num_beams",
-        )
-
-
 def check_given_text(prompt: str | Chat, text: str, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
     """Refuse a text that has nothing to score, or no room after its prompt. Raises PromptError with the numbers.
 

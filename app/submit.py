@@ -18,7 +18,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError as QueueError
 from sqlalchemy import func, select, update
 
-from app.admission import check_chat, check_given_text, check_prompt, check_scored, check_settings, check_text
+from app.admission import check_chat, check_given_text, check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
 from app.cancel import end_unclaimed
 from app.ids import check_id, not_found
@@ -73,7 +73,7 @@ class Submitter:
         """
         if given_text is not None:
             check_text(given_text, self._settings.max_prompt_characters, field="text")
-            check_scored(settings)
+            settings.check_given()
         info = self._admit(prompt, [settings], checkpoint)
         run = _row(info, prompt, with_seed(settings))
         if given_text is not None:

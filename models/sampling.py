@@ -219,6 +219,14 @@ class Settings(BaseModel):
                         field=field,
                     )
 
+    def check_given(self) -> None:
+        """Raise SettingError where a text that is given has no distribution of its own at each position."""
+        if self.num_beams > 1:
+            raise SettingError(
+                f"num_beams: it is {self.num_beams}, and a text that is given is not searched for; leave it at 1",
+                field="num_beams",
+            )
+
 
 _NOT_WITH_BEAMS: Final = {
     "stop": "a beam search does not look for stop strings, so there can be none",

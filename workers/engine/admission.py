@@ -1,8 +1,9 @@
 """What the engine takes: a request is checked against the checkpoint and becomes a sequence, or is refused."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 from models.errors import PromptError, SettingError
+from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.constraint import Matcher
@@ -17,13 +18,13 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
     the whole text where one is scored), SettingError for a setting that this checkpoint cannot have, ConstraintError
     for saved tokens that break the constraint.
     """
-    _check_ids(checkpoint, request)
+    _check_tokens(checkpoint, request)
     settings = request.settings
     if settings.seed is None:
         raise SettingError("seed: it is missing; a run's seed is drawn when it is submitted", field="seed")
     settings.check_vocabulary(checkpoint.info.vocab_size)
     if request.given is not None:
-        refuse_search(settings)
+        settings.check_given()
     banned_ids = checkpoint.banned_ids(settings)
     limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))
     vocabulary = checkpoint.vocabulary
@@ -45,20 +46,20 @@ def new_matcher(checkpoint: Checkpoint, prompt_ids: Iterable[int], settings: Set
     return checkpoint.constraints.compile(settings.constraint, ignore_eos=settings.ignore_eos, begins_text=begins_text)
 
 
-def refuse_search(settings: Settings) -> None:
-    """Raise SettingError where `settings` search with beams: a text that is there has one distribution a position."""
-    if settings.num_beams > 1:
-        raise SettingError(
-            f"num_beams: it is {settings.num_beams}, and a text that is given is not searched for; leave it at 1",
-            field="num_beams",
-        )
+def check_ids(info: CheckpointInfo, prompt_ids: Sized, token_ids: Iterable[int]) -> None:
+    """Raise PromptError for a prompt without tokens, and for one of `token_ids`, its own and others, that is none."""
+    if not len(prompt_ids):
+        raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
+    for token_id in token_ids:
+        if not 0 <= token_id < info.vocab_size:
+            raise PromptError(f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}")
 
 
-def _check_ids(checkpoint: Checkpoint, request: Request) -> None:
+def _check_tokens(checkpoint: Checkpoint, request: Request) -> None:
     info = checkpoint.info
     num_tokens = len(request.prompt_token_ids)
-    if not num_tokens:
-        raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
+    all_ids = (*request.prompt_token_ids, *request.generated, *(request.given or ()))
+    check_ids(info, request.prompt_token_ids, all_ids)
     if request.given is None:
         room_needed = 1 if request.settings.max_tokens else 0  # a run of no tokens only reads its prompt
         if num_tokens + room_needed > info.context_length:
@@ -70,9 +71,6 @@ def _check_ids(checkpoint: Checkpoint, request: Request) -> None:
         _check_text(request.given, num_tokens, checkpoint)
         if request.given[: len(request.generated)] != request.generated:
             raise PromptError("the saved tokens are not those of the text; start the run again", field="text")
-    for token_id in (*request.prompt_token_ids, *request.generated, *(request.given or ())):
-        if not 0 <= token_id < info.vocab_size:
-            raise PromptError(f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}")
 
 
 def _check_text(given: tuple[int, ...], num_prompt: int, checkpoint: Checkpoint) -> None:

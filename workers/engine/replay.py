@@ -14,7 +14,7 @@ from torch import Tensor
 
 from models.errors import NumericalError, PromptError
 from models.sampling import Settings
-from workers.engine.admission import new_matcher, refuse_search
+from workers.engine.admission import check_ids, new_matcher
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.constraint import Allowances
 from workers.engine.logits.pipeline import Row, unhealthy_rows
@@ -68,7 +68,7 @@ class Replay:
     def under(self, settings: Settings) -> RowsAt:
         """How the stages see this run under `settings`. Raises SettingError for what the checkpoint cannot have."""
         settings.check_vocabulary(self._checkpoint.info.vocab_size)
-        refuse_search(settings)
+        settings.check_given()
         matcher = new_matcher(self._checkpoint, self._prompt_ids.tolist(), settings)
         allowances = None if matcher is None else Allowances(matcher, self._output_ids.tolist())
         banned_ids = self._checkpoint.banned_ids(settings)
@@ -101,13 +101,9 @@ def _span(start: int, logits: Tensor) -> Span:
 
 def _check(checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> None:
     info = checkpoint.info
-    if not len(prompt_ids):
-        raise PromptError(f"the prompt is empty, and {info.name} has no token that begins a text; type something")
+    check_ids(info, prompt_ids, (*prompt_ids, *output_ids))
     if len(prompt_ids) + len(output_ids) > info.context_length:
         raise PromptError(
             f"prompt and output have {len(prompt_ids) + len(output_ids):,} tokens and {info.name} has room for "
             f"{info.context_length:,}; this run is not of this checkpoint"
         )
-    for token_id in (*prompt_ids, *output_ids):
-        if not 0 <= token_id < info.vocab_size:
-            raise PromptError(f"token id {token_id} is outside the vocabulary; ids go from 0 to {info.vocab_size - 1}")
