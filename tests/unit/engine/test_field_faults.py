@@ -92,9 +92,10 @@ def test_6_an_empty_prompt_disturbs_nobody(prompt: str) -> None:
     with pytest.raises(PromptError, match="empty"):
         engine.add(request(engine.checkpoint, "", sequence_id="empty"))
     engine.add(request(engine.checkpoint, prompt, sequence_id="blank", max_tokens=2))
+    outputs += drain(engine)
+    engine.add(request(engine.checkpoint, "x", sequence_id="next", max_tokens=1))
     got = told([*outputs, *drain(engine)])
-    assert got["long"].text == "hello"
-    assert got["blank"].text == "he"
+    assert {name: run.text for name, run in got.items()} == {"long": "hello", "blank": "he", "next": "h"}
 
 
 class TestContext:
@@ -124,9 +125,9 @@ class TestBudget:
         assert (none.tokens, none.text, none.ended.stop.reason) == ((), "", StopReason.MAX_TOKENS)
         assert len(run(saying(FOX), "the", max_tokens=1).tokens) == 1
 
-    @pytest.mark.parametrize("value", [-1, 1_000_000_000, "5", 2.5, None])
+    @pytest.mark.parametrize("value", [-1, 1_000_000_000, 1e9, "5", 2.5, None, True])
     def test_what_is_no_budget_is_refused_by_name(self, value: object) -> None:
-        with pytest.raises(SettingError) as refused:
+        with pytest.raises(SettingError, match=r"^max_tokens: ") as refused:
             Settings.parse({"max_tokens": value})
         assert refused.value.field == "max_tokens"
 

@@ -1,4 +1,4 @@
-"""Faults that users of similar programs reported, in what goes in and comes out: prompts, controls, numbers."""
+"""Faults that users of similar programs reported, in controls and numbers. Texts and prompts: `test_field_faults`."""
 
 import json
 import math
@@ -10,13 +10,12 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from models.errors import PromptError, SettingError
-from models.events import Event, Status, StopReason
+from models.errors import SettingError
+from models.events import Event, StopReason
 from models.sampling import Settings
-from tests.fakes import checkpoints, scripted, tokenizers
+from tests.fakes import checkpoints, scripted
 from tests.fakes.engine_runs import drain, request, run, told
 from tests.fakes.phrases import ids, saying
-from tests.fakes.scripted import Script, scripted_checkpoint
 from tests.unit.engine_numbers.chi_square import p_value
 from workers.engine import oracle
 from workers.engine.checkpoint import Checkpoint
@@ -25,51 +24,8 @@ from workers.engine.logits.pipeline import Row, process
 from workers.engine.sampler import pick_rows
 
 
-class TestPrompts:
-    """What a prompt may be, and that it disturbs nobody."""
-
-    def test_prompts_of_nothing_to_see(self, tiny: Checkpoint) -> None:
-        engine = Engine(tiny, num_rows=5)
-        engine.add(request(tiny, "the quick", sequence_id="x", max_tokens=12))
-        outputs = engine.step()
-        with pytest.raises(PromptError, match="empty"):
-            engine.add(request(tiny, "", sequence_id="none"))
-        for number, prompt in enumerate([" ", "\n", "\u200b"]):
-            engine.add(request(tiny, prompt, sequence_id=str(number), max_tokens=2))
-        outputs += drain(engine)
-        engine.add(request(tiny, "a cat", sequence_id="y", max_tokens=2))
-        got = told([*outputs, *drain(engine)])
-        assert {name: one.ended.status for name, one in got.items()} == dict.fromkeys("x012y", Status.FINISHED)
-
-    @pytest.mark.parametrize(("length", "max_tokens", "num_tokens"), [(127, 8, 1), (120, 50, 8), (120, 8, 8)])
-    def test_a_prompt_near_the_limit_gets_what_is_left(
-        self, tiny: Checkpoint, length: int, max_tokens: int, num_tokens: int
-    ) -> None:
-        got = run(tiny, [5] * length, max_tokens=max_tokens, ignore_eos=True)
-        reason = StopReason.MAX_TOKENS if max_tokens == num_tokens else StopReason.CONTEXT_FULL
-        assert (len(got.tokens), got.ended.stop.reason) == (num_tokens, reason)
-
-    @pytest.mark.parametrize("length", [128, 129, 5000])
-    def test_a_prompt_without_room_is_refused_with_both_numbers(self, tiny: Checkpoint, length: int) -> None:
-        with pytest.raises(PromptError, match=f"{length:,} tokens and tiny has room for 128"):
-            run(tiny, [5] * length, max_tokens=8)
-
-    def test_spaces_come_back_as_the_tokenizer_has_them(self) -> None:
-        tokenizer = tokenizers.metaspace()
-        prompt, whole = (tokenizer(text).input_ids for text in ("I saw", "I saw the quick  brown fox"))
-        script = whole[len(prompt) :]
-        got = run(scripted_checkpoint(tokenizer, Script(script)), "I saw", max_tokens=len(script))
-        assert "".join(t.text for t in got.tokens) == got.text == " the quick  brown fox"
-
-
 class TestControls:
     """What a control means, and that it means so to its own run alone."""
-
-    @pytest.mark.parametrize("value", [-1, 1e9, 10**9, "5", 2.5, None, True])
-    def test_a_budget_that_is_none_is_refused_by_name(self, value: Any) -> None:
-        with pytest.raises(SettingError, match=r"^max_tokens: ") as refused:
-            Settings.parse({"max_tokens": value})
-        assert refused.value.field == "max_tokens"
 
     def test_top_k_off_above_and_at_the_vocabulary_beside_greedy_rows(self, tiny: Checkpoint) -> None:
         top_ks = {"above": 9_999_999, "at": tiny.info.vocab_size, "off": 0, "one": 1}
