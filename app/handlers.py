@@ -22,6 +22,7 @@ from app.render.history import history_rows, history_table
 from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
 from app.render.panel import arm_name
+from app.submit import draw_seed
 from models.errors import DecodeLabError, NotFoundError
 from models.events import RunKind, StopReason, TokenPicked
 
@@ -63,7 +64,7 @@ class Handlers:
         try:
             detail = await asyncio.to_thread(self._parts.history.run, run_id)
         except DecodeLabError as exc:
-            yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
+            yield SKIP, SKIP, _new_budget(), SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
         head: Update = (detail.prompt, *map(_whole, split(detail.settings)))
         async with aclosing(self._watch(RunView(run_id, detail.settings, detail.kind is RunKind.SCORE))) as updates:
@@ -116,7 +117,7 @@ class Handlers:
             arms_by_index = one_run_an_arm(detail)
             view = compare_view(experiment_id, {i: (arm.id, arm.settings) for i, arm in arms_by_index.items()})
         except DecodeLabError as exc:
-            yield SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
+            yield SKIP, SKIP, _new_budget(), SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
         prompt, arms, budget = compare_head(detail)
         head: Update = (prompt, _whole(arms), _whole(budget))
@@ -276,6 +277,11 @@ def _stop_button(*, is_visible: bool = True, is_stopping: bool = False) -> Any:
 def _whole(value: Form | list[Form]) -> Any:
     """A form as an update. Bare, an empty one is mixed up with the skips after it, whose differences Gradio sends."""
     return gr.update(value=value)
+
+
+def _new_budget() -> Any:
+    """The budget of a page whose link led nowhere: a page that opens a link draws no seed itself."""
+    return _whole({"seed": str(draw_seed())})
 
 
 def _buttons(*, is_running: bool) -> tuple[Any, Any]:

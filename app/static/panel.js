@@ -104,10 +104,13 @@ element.addEventListener('click', (event) => {
 
 function newSeed() { form.seed = String(crypto.getRandomValues(new Uint32Array(1))[0]); }
 
+/* A page that opens a link gets its seed from the server. One drawn here meanwhile could arrive after it and win. */
+const isOpening = /[?&](run|experiment)=/.test(location.search);
+
 function take() {
   Object.keys(form).forEach((field) => { delete form[field]; });
   Object.assign(form, props.value || {});
-  if (props.draws_seed && !form.seed) { newSeed(); publish(); }
+  if (props.draws_seed && !form.seed && !isOpening) { newSeed(); publish(); }
   fill();
 }
 

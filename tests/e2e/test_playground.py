@@ -165,6 +165,26 @@ def test_a_link_opens_the_run_as_it_was(site: Site, stack: FakeStack) -> None:
     assert page.input_value("#dl-c-top_p") == "0.5"
 
 
+DRAWS = """const real = crypto.getRandomValues.bind(crypto);
+window.draws = 0;
+crypto.getRandomValues = (array) => { window.draws += array instanceof Uint32Array; return real(array); };"""
+
+
+@pytest.mark.parametrize("path", ["/?run={}", "/compare?experiment={}"])
+def test_a_page_that_opens_a_link_draws_no_seed_that_could_win_over_the_runs(
+    site: Site, stack: FakeStack, path: str
+) -> None:
+    page = site.open(path)  # a first page, for its context: the next one counts what is drawn
+    page.context.add_init_script(DRAWS)
+    page.goto(site.url + "/")
+    expect(page.locator("#dl-c-seed")).not_to_have_value("")
+    assert page.evaluate("draws") > 0
+    page.goto(site.url + path.format("nothing"))
+    expect(page.locator("[role=alert]")).to_contain_text("nothing")
+    expect(page.locator("#dl-c-seed")).not_to_have_value("")
+    assert page.evaluate("draws") == 0
+
+
 @pytest.mark.parametrize("changes", [{}, {"top_p": 0.5}])
 def test_a_run_opened_by_link_can_be_run_again(site: Site, stack: FakeStack, changes: dict[str, Any]) -> None:
     stack.token_s, stack.queue_s = 0.03, 0.2
