@@ -46,6 +46,7 @@ class Constraint(BaseModel):
             raise ValueError("x-guidance is not part of JSON Schema; remove it")
         for schema in objects_in(value):
             _refuse_wide_bounds(schema)
+            _refuse_counted_keys(schema)
         return value
 
     @field_validator("choice")
@@ -98,3 +99,14 @@ def _refuse_wide_bounds(schema: dict[str, Any]) -> None:
         bound = schema.get(name)
         if isinstance(bound, int | float) and abs(bound) > MAX_COUNT:
             raise ValueError(f"{name} is {bound:.6g}; the bounds of numbers go to {MAX_COUNT}")
+
+
+def _refuse_counted_keys(schema: dict[str, Any]) -> None:
+    """The compiler would count a key that comes twice as two. Beside the required ones, one more is never doubled."""
+    least, required = schema.get("minProperties"), schema.get("required")
+    num_required = len({name for name in required if isinstance(name, str)}) if isinstance(required, list) else 0
+    if isinstance(least, int | float) and least > num_required + 1:
+        raise ValueError(
+            f"minProperties is {least:.6g} and {num_required} are required; only one more can be asked for, as a "
+            "name may come twice"
+        )

@@ -1,6 +1,6 @@
 """The grammar that a constraint stands for, and whether it may be used at all.
 
-JSON is compact: no white space outside strings, so that it cannot run away, and one value has one spelling. What a
+JSON is compact: no white space outside strings, so that it cannot run away, and a text has one spelling. What a
 schema asks for and the compiler does not know is refused, never left out. No reference is ever fetched.
 """
 
@@ -25,6 +25,8 @@ _COMPACT: Final = {
     "key_separator": ":",
     "coerce_one_of": False,
     "lenient": False,
+    # Without \u: a key that spells a declared name with it would be taken for another one, and escape its schema.
+    "json_allowed_escapes": 'nrbtf\\"',
 }
 _BODY: Final = "body"
 # Where a text is forced, llguidance would allow only the tokens that the tokenizer itself would take for it.

@@ -54,6 +54,10 @@ def chain(num_links: int, link: dict[str, Any]) -> dict[str, Any]:
         ({"json_schema": {"const": 2**53}}, "whole number beyond 9007199254740991"),
         ({"json_schema": {"const": 10**5000}}, "whole number beyond"),
         ({"json_schema": {"maximum": 1e300}}, "maximum is 1e\\+300"),
+        (
+            {"json_schema": {"items": {"minProperties": 3, "required": ["a", "a"]}}},
+            "minProperties is 3 and 1 are required",
+        ),
         ({"json_schema": {"a\ud800": 1}}, "lone surrogate"),
         ({"json_schema": {1: 1}}, "the key 1, which is no text"),
         ({"json_schema": {"const": object()}}, "it holds a object, which is no JSON"),
@@ -86,6 +90,7 @@ def test_a_number_that_is_none_is_refused_in_json_text_too(literal: str) -> None
         {"json_schema": True},
         {"json_schema": {"properties": {"minimum": {"type": "integer", "minimum": -(2**53 - 1)}}}},
         {"json_schema": nested(MAX_DEPTH - 1, True)},
+        {"json_schema": {"minProperties": 3, "required": ["a", "b"], "properties": {"minProperties": {}}}},
         {"regex": ""},
         {"choice": ["a", "ab", "\x00😀"]},
         {"grammar": 'start: "a"'},
@@ -159,6 +164,30 @@ def test_what_cannot_be_used_is_refused(constraint: dict[str, Any], words: str) 
     assert refused.value.field == "constraint"
     assert refused.value.message.startswith(f"constraint.{next(iter(constraint))}: ")
     assert len(refused.value.message) < 300
+
+
+OTHERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}}
+PATTERNS = {
+    "type": "object",
+    "patternProperties": {"^a": {"type": "integer"}},
+    "additionalProperties": {"type": "string"},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (OTHERS, '{"a":1,"\\u0061":"x"}'),  # a reader of JSON would take the second for a, too
+        (OTHERS, '{"\\u0061":"x"}'),
+        (PATTERNS, '{"\\u0061":"x"}'),
+        ({"type": "string"}, '"\\u000a"'),  # \n
+    ],
+)
+def test_a_character_has_one_spelling(schema: dict[str, Any], text: str) -> None:
+    """With a second one a key could pass for another than the declared one, and escape its schema."""
+    matcher = compile_grammar(grammar_of(Constraint(json_schema=schema)), BYTES)
+    taken = next((i for i, byte in enumerate(text.encode()) if not matcher.consume_token(byte)), len(text))
+    assert text[:taken].endswith("\\")
 
 
 leaves = st.one_of(
