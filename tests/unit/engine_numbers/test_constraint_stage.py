@@ -81,6 +81,14 @@ def test_behind_other_stages_it_still_decides() -> None:
     assert kept_ids(process(logits_of(*P), [constrained([0, 3], top_k=3, order=LATE)])) == [0]
 
 
+def test_the_account_of_what_comes_back() -> None:
+    """It is as if no stage had touched it; what the constraint takes for it is told in full."""
+    processed = process(logits_of(*P), [constrained([0], banned=[0], logit_bias={"0": 3.0, "1": 1.0})])
+    assert processed.removed_mass[0] == pytest.approx({"bias": 0.5, "constraint": 0.5})
+    assert processed.final.logits[0, 0] == pytest.approx(math.log(0.5))
+    assert processed.penalty[0].tolist() == [0, 1, 0, 0]
+
+
 def test_what_the_checkpoint_rules_out_does_not_come_back() -> None:
     with pytest.raises(ConstraintError, match="no probability"):
         process(logits_of(0.5, 0.5, 0, 0), [constrained([2, 3])])

@@ -258,6 +258,8 @@ class _Group:
         self._is_kept[row, best] = True
         self.logits[row, best] = raw[best]
         self.removed_by[row, best] = NOT_REMOVED
+        self.penalty[row, best] = 0
+        self._mass_left[row] += self._raw.weights[row, best].double() / self._raw.total[row]
 
     def _truncate(self, stage: Stage, removed: Tensor) -> None:
         """Take away what `removed` (rows, vocab) marks; never all that is left of a row."""
