@@ -17,7 +17,7 @@ A template that takes a text apart and joins it anew is beyond this: it alone kn
 
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -58,15 +58,21 @@ class ChatTemplate:
         marks = _Marks()
         marked = self._marked(chat, text, marks)
         of_template = self._controls.found(marked)
+        num_wanted = sum(token != self._tokenizer.unk_token for token in of_template)
         if of_template == self._controls.found(text):
-            return ChatPrompt(text, tuple(self._parsing.encode(text, add_special_tokens=False).ids))
+            ids = tuple(self._parsing.encode(text, add_special_tokens=False).ids)
+            if self._num_controls(ids) <= num_wanted:  # else the tokenizer's normalizer makes more of the text
+                return ChatPrompt(text, ids)
         ids = self._plain.encode(marks.removed(self._controls.renamed(marked, self._plain)), add_special_tokens=False)
-        if sum(i in self._control_ids for i in ids) != sum(t != self._tokenizer.unk_token for t in of_template):
+        if self._num_controls(ids) != num_wanted:
             raise ChatError(
                 f"a message spells a control token of {self._name}, whose tokenizer cannot tell it from the template's "
                 "own; take it out, or use a raw prompt"
             )
         return ChatPrompt(text, ids)
+
+    def _num_controls(self, token_ids: Iterable[int]) -> int:
+        return sum(token_id in self._control_ids for token_id in token_ids)
 
     def _render(self, chat: Chat) -> str:
         if self._tokenizer.chat_template is None:
