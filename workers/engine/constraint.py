@@ -10,6 +10,7 @@ the run's stop record says so. `min_tokens` holds back end tokens, and no constr
 """
 
 import functools
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,6 +26,7 @@ from workers.engine.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]  # (vocab,): whether a token is allowed
 _NO_ENDS: Final[frozenset[int]] = frozenset()
+_NUM_REMEMBERED: Final = 64  # positions: twice as many as a pass over a given text has
 
 
 class Compiler:
@@ -189,6 +191,8 @@ class Allowances:
 
     After the first token that breaks it nothing can make the output right again: from there on everything counts as
     allowed, as if there were no constraint.
+
+    Positions are asked for from the first to the last; a pass over some of them may come back to its own.
     """
 
     def __init__(self, matcher: Matcher, token_ids: Sequence[int]) -> None:
@@ -196,16 +200,20 @@ class Allowances:
         self._matcher: Matcher | None = matcher
         self._vocab_size = matcher.vocab_size
         self._token_ids = token_ids
-        self._masks: list[NDArray[np.uint8]] = []  # packed: a whole text's would be large
+        self._num_done = 0
+        self._masks: deque[NDArray[np.uint8]] = deque(maxlen=_NUM_REMEMBERED)  # packed, of the last positions
 
     def at(self, position: int) -> Mask:
-        """What may stand at `position`, at most the one after the last token."""
-        while len(self._masks) <= position:
-            self._masks.append(np.packbits(self._next()))
-        return np.unpackbits(self._masks[position], count=self._vocab_size).astype(bool)
+        """What may stand at `position`, at most the one after the last token. Raises ValueError for one long past."""
+        while self._num_done <= position:
+            self._masks.append(np.packbits(self._next(self._num_done)))
+            self._num_done += 1
+        place = position - (self._num_done - len(self._masks))
+        if place < 0:
+            raise ValueError(f"position {position} has passed; what it allowed is forgotten")
+        return np.unpackbits(self._masks[place], count=self._vocab_size).astype(bool)
 
-    def _next(self) -> Mask:
-        position = len(self._masks)
+    def _next(self, position: int) -> Mask:
         if position and self._matcher is not None:
             token_id = self._token_ids[position - 1]
             if self._matcher.allowed()[token_id]:

@@ -1,6 +1,7 @@
 """What a matcher allows: byte for byte what its slow twin says, and never a token that is no text."""
 
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from models.sampling import Settings
 from tests.fakes import tokenizers
 from tests.fakes.scripted import Script, scripted_checkpoint
 from workers.engine.checkpoint import Checkpoint
-from workers.engine.constraint import Compiler, Matcher
+from workers.engine.constraint import Allowances, Compiler, Matcher
 from workers.engine.constraint_oracle import allowed_next
+from workers.engine.replay import SPAN_POSITIONS
 from workers.engine.vocabulary import Vocabulary
 
 KINDS = ("words", "metaspace", "byte_level", "chatml")
@@ -195,6 +197,30 @@ class TestTokens:
         feed(one, checkpoint, b"b")
         assert texts(checkpoint, other) == {b"b", b"c"}
         assert one.is_complete
+
+
+class TestATextThatIsThereAlready:
+    def test_memory_does_not_grow_with_the_text(self) -> None:
+        checkpoint = CHECKPOINTS["words"]
+        given_ids = [TEXT] * 3000
+        allowances = Allowances(matcher(checkpoint, {"regex": "(?s:.)*"}), given_ids)
+        assert allowances.at(99)[TEXT]
+        tracemalloc.start()
+        try:
+            for position in range(100, 3000):
+                assert allowances.at(position)[TEXT]
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held_bytes < 100_000
+
+    def test_what_is_long_past_is_forgotten(self) -> None:
+        checkpoint = CHECKPOINTS["words"]
+        allowances = Allowances(matcher(checkpoint, {"regex": "a*"}), [TEXT] * 200)
+        assert allowances.at(150).all()
+        assert allowances.at(150 - SPAN_POSITIONS).all()
+        with pytest.raises(ValueError, match="position 0 has passed"):
+            allowances.at(0)
 
 
 class TestRefusals:
