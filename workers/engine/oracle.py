@@ -92,6 +92,8 @@ def final_logits(logits: Logits, place: Place) -> Logits:
         before = scores.copy()
         if stage is Stage.CONSTRAINT and place.allowed is not None:
             before = _keep(logits, place.allowed)  # where nothing allowed is left, the best of all that is comes back
+        if stage is Stage.BIAS:
+            before = _biased(before, place)  # the best of all that is banned is so with its bias
         scores = _STAGES[stage](scores, place)
         if np.all(np.isneginf(scores)):
             best = int(np.argmax(before))
@@ -145,9 +147,14 @@ def _text(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], output_ids: list[
 
 
 def _bias(scores: Logits, place: Place) -> Logits:
+    scores = _biased(scores, place)
+    scores[list(place.banned_ids)] = -np.inf
+    return scores
+
+
+def _biased(scores: Logits, place: Place) -> Logits:
     for token_id, bias in place.settings.logit_bias.items():
         scores[token_id] += np.float32(bias)
-    scores[list(place.banned_ids)] = -np.inf
     return scores
 
 

@@ -71,6 +71,15 @@ ALL_HISTORY: dict[str, Any] = {"prompt": (1, 3), "output": (2, 2, 1), "end": fro
 TABLES = [
     # +L on token 2 and -2L on token 0: 8/4, 4, 2*2, 2
     Table("bias", (8, 4, 2, 2), {"logit_bias": {"2": L, "0": -2 * L}}, (2, 4, 4, 2), penalty=(-2, 0, 1, 0)),
+    cut(
+        "a ban of all keeps the best, its bias included",
+        (8, 4, 2, 2),
+        {"logit_bias": {"1": 2 * L}, "banned": [0, 1, 2, 3]},
+        (0, 1, 0, 0),
+        by="bias",
+        mass=Fraction(12, 16),
+        penalty=(0, 2, 0, 0),
+    ),
     cut("banned", HALVES, {"banned": [0, 3]}, (0, 2, 1, 0), by="bias", mass=HALF + EIGHTH),
     # A banned token takes its bias all the same: the account has both.
     cut(
