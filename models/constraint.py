@@ -18,6 +18,7 @@ _INNER_SCHEMA: Final = re.compile(r"%json\b")
 # After strings and regexes, which may hold anything, are taken out.
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?![*/])(?:[^/\\\n]|\\.)+/|//[^\n]*|#[^\n]*')
 _TOKEN_IDS: Final = re.compile(r"<\s*[\[|A-Za-z]")
+_TEMPERATURE: Final = re.compile(r"\btemperature\s*=")  # the compiler reads it, and leaves it to its caller
 
 
 class Constraint(BaseModel):
@@ -70,7 +71,10 @@ class Constraint(BaseModel):
     def _check_grammar(cls, value: str | None) -> str | None:
         if value is not None and _INNER_SCHEMA.search(value):
             raise ValueError("a schema inside a grammar (%json) is not supported; use json_schema")
-        if value is not None and (found := _TOKEN_IDS.search(_QUOTED.sub(" ", value))):
+        bare = _QUOTED.sub(" ", value or "")
+        if _TEMPERATURE.search(bare):
+            raise ValueError("a grammar changes no temperature; remove it, and set temperature itself")
+        if found := _TOKEN_IDS.search(bare):
             raise ValueError(f"a grammar describes text, and names no tokens ({found[0]}...); write the text itself")
         return value
 

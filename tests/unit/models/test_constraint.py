@@ -65,6 +65,7 @@ def chain(num_links: int, link: dict[str, Any]) -> dict[str, Any]:
         ({"json_schema": nested(100_000, True)}, "nested more than 64 deep"),
         ({"json_schema": {"x-guidance": {"whitespace_flexible": True}}}, "x-guidance is not part of JSON Schema"),
         ({"grammar": 'start: %json {"type": "integer"}'}, "use json_schema"),
+        ({"grammar": "start: a\na[temperature = 0.5, lazy]: /x+/"}, "changes no temperature"),
         (5, "constraint: input should be"),
         ([], "constraint: input should be"),
     ],
@@ -94,6 +95,7 @@ def test_a_number_that_is_none_is_refused_in_json_text_too(literal: str) -> None
         {"regex": ""},
         {"choice": ["a", "ab", "\x00😀"]},
         {"grammar": 'start: "a"'},
+        {"grammar": 'start: temperature\ntemperature: "temperature=0.5"'},
     ],
 )
 def test_what_is_accepted_is_saved_as_it_was_given(constraint: dict[str, Any]) -> None:
