@@ -3,11 +3,11 @@
 A worker checks again: it has the last word where a tokenizer is not published.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from app.serving import num_prompt_tokens
-from models.chat import Chat
-from models.errors import ChatError, LimitError, PromptError, SettingError
+from models.errors import LimitError, PromptError, SettingError
 from models.grammar import check_constraint
 from models.presence import CheckpointInfo
 from models.sampling import Settings
@@ -18,6 +18,9 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, /, *, add_special_tokens: bool = True) -> Any:
         """An encoding with `ids`."""
+
+    def get_added_tokens_decoder(self) -> Mapping[int, Any]:
+        """The added tokens by their ids, each with its `content`."""
 
 
 def check_text(prompt: str, max_characters: int, *, field: str = "prompt") -> None:
@@ -41,39 +44,39 @@ def check_text(prompt: str, max_characters: int, *, field: str = "prompt") -> No
             )
 
 
-def check_chat(info: CheckpointInfo) -> None:
-    """Refuse a chat that this checkpoint has no template for. Raises ChatError.
+def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> int | None:
+    """Tokens of a prompt that this checkpoint can continue; None without a tokenizer.
 
-    What the template makes of it, and so its length, is known to the worker alone, which ends the run with a sentence.
+    Raises PromptError with the numbers for one that it cannot.
     """
-    if not info.has_chat_template:
-        raise ChatError(f"{info.name} has no chat template; use a raw prompt, or a checkpoint that has one.")
-
-
-def check_prompt(prompt: str, settings: Settings, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
-    """Refuse a prompt that this checkpoint cannot continue. Raises PromptError with the numbers."""
     if not prompt and not info.adds_bos:
         raise PromptError(
             f"The prompt is empty and {info.name} has no begin-of-text token to start from; type at least one "
             "character."
         )
     if tokenizer is None:
-        return
+        return None
     num_tokens = num_prompt_tokens(tokenizer, prompt, info)
     if num_tokens == 0:
         raise PromptError(f"The prompt becomes no token at all in {info.name}; type other text.")
-    room_needed = 1 if settings.max_tokens else 0
-    if num_tokens + room_needed > info.context_length:
+    limit = longest_prompt(settings, info)
+    if num_tokens > limit:
         raise PromptError(
             f"The prompt has {num_tokens} tokens and the context of {info.name} holds {info.context_length}, prompt and"
-            f" output together; shorten the prompt to at most {info.context_length - room_needed} tokens."
+            f" output together; shorten the prompt to at most {limit} tokens."
         )
+    return num_tokens
 
 
-def check_given_text(prompt: str | Chat, text: str, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
-    """Refuse a text that has nothing to score, or no room after its prompt. Raises PromptError with the numbers.
+def longest_prompt(settings: Settings, info: CheckpointInfo) -> int:
+    """Tokens that a prompt may have: the context, less one where anything is to follow."""
+    return info.context_length - (1 if settings.max_tokens else 0)
 
-    The length of a chat is known to the worker alone.
+
+def check_given_text(text: str, num_prompt: int | None, info: CheckpointInfo, tokenizer: Tokenizer | None) -> None:
+    """Refuse a text that has nothing to score, or no room after its prompt of `num_prompt` tokens.
+
+    Raises PromptError with the numbers. Where the prompt's is not known, the worker decides whether there is room.
     """
     if not text:
         raise PromptError("The text is empty; type what is to be scored.", field="text")
@@ -82,10 +85,7 @@ def check_given_text(prompt: str | Chat, text: str, info: CheckpointInfo, tokeni
     num_text = len(tokenizer.encode(text, add_special_tokens=False).ids)
     if num_text == 0:
         raise PromptError(f"The text becomes no token at all in {info.name}; type other text.", field="text")
-    if isinstance(prompt, Chat):
-        return
-    num_prompt = num_prompt_tokens(tokenizer, prompt, info)
-    if num_prompt + num_text > info.context_length:
+    if num_prompt is not None and num_prompt + num_text > info.context_length:
         raise PromptError(
             f"The prompt has {num_prompt} tokens, the text {num_text}, and the context of {info.name} holds "
             f"{info.context_length}, both together; shorten the text.",

@@ -1,19 +1,23 @@
-"""Who is alive and what they serve, and the served checkpoints' tokenizers: read from Redis, nothing kept there."""
+"""Who is alive and what they serve, and the served checkpoints' tokenizers and chat templates: read from Redis, nothing
+kept there."""
 
 import gzip
 import logging
 import threading
 from collections import OrderedDict
-from typing import Any, Final, cast
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, TypeVar, cast
 
 from tokenizers import Tokenizer
 
 from app.broker import connect, translated
+from models.chat_template import TemplateSource
 from models.errors import NoWorkerError, UnknownCheckpointError
-from models.names import WORKERS_KEY, tokenizer_key, worker_key
+from models.names import WORKERS_KEY, chat_template_key, tokenizer_key, worker_key
 from models.presence import CheckpointInfo, WorkerPresence
 
-_MAX_TOKENIZERS: Final = 8
+_MAX_KEPT: Final = 8
+_Value = TypeVar("_Value")
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +28,8 @@ class Serving:
     def __init__(self, redis_url: str) -> None:
         self._url = redis_url
         self._redis = connect(redis_url)
-        self._tokenizers: OrderedDict[tuple[str, bool], Tokenizer] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tokenizers: _Recent[Tokenizer] = _Recent()
+        self._templates: _Recent[TemplateSource] = _Recent()
 
     def workers(self) -> list[WorkerPresence]:
         """Every live worker, by checkpoint and id. Raises BrokerUnavailableError."""
@@ -62,18 +66,16 @@ class Serving:
         """
         if not info.tokenizer_digest:
             return None
-        key = (info.tokenizer_digest, parse_special)
-        with self._lock:
-            if key in self._tokenizers:
-                self._tokenizers.move_to_end(key)
-                return self._tokenizers[key]
-        loaded = self._load_tokenizer(info.tokenizer_digest, parse_special=parse_special)
-        if loaded is not None:
-            with self._lock:
-                self._tokenizers[key] = loaded
-                while len(self._tokenizers) > _MAX_TOKENIZERS:
-                    self._tokenizers.popitem(last=False)
-        return loaded
+        return self._tokenizers.get(
+            (info.tokenizer_digest, parse_special),
+            lambda: self._load_tokenizer(info.tokenizer_digest, parse_special=parse_special),
+        )
+
+    def chat_template(self, info: CheckpointInfo) -> TemplateSource | None:
+        """The checkpoint's chat template as its worker published it; None where there is none, or one that is not
+        understood here."""
+        digest = info.chat_template_digest
+        return self._templates.get(digest, lambda: self._load_template(digest)) if digest else None
 
     def count_tokens(self, name: str, prompt: str, *, parse_special: bool = False) -> int | None:
         """Tokens that `prompt` becomes, BOS included where the tokenizer adds one; None where that is not known.
@@ -88,15 +90,49 @@ class Serving:
         self._redis.close()
 
     def _load_tokenizer(self, digest: str, *, parse_special: bool) -> Tokenizer | None:
-        with translated(self._url):
-            packed = cast("bytes | None", self._redis.get(tokenizer_key(digest)))
-        if packed is None:
+        published = self._published(tokenizer_key(digest))
+        if published is None:
             return None
-        tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode("utf-8"))
+        tokenizer = Tokenizer.from_str(published.decode("utf-8"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = not parse_special
         return tokenizer
+
+    def _load_template(self, digest: str) -> TemplateSource | None:
+        published = self._published(chat_template_key(digest))
+        try:
+            return None if published is None else TemplateSource.decode(published)
+        except ValueError as exc:
+            logger.warning("a worker's chat template cannot be read: %s", exc)
+            return None
+
+    def _published(self, key: str) -> bytes | None:
+        with translated(self._url):
+            packed = cast("bytes | None", self._redis.get(key))
+        return None if packed is None else gzip.decompress(packed)
+
+
+class _Recent(Generic[_Value]):
+    """The values that were last asked for. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, load: Callable[[], _Value | None]) -> _Value | None:
+        """The kept value, or what `load` gives, which is kept unless it is None."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        loaded = load()
+        if loaded is not None:
+            with self._lock:
+                self._values[key] = loaded
+                while len(self._values) > _MAX_KEPT:
+                    self._values.popitem(last=False)
+        return loaded
 
 
 def num_prompt_tokens(tokenizer: Any, prompt: str, info: CheckpointInfo) -> int:

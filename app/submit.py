@@ -18,9 +18,10 @@ from celery import Celery
 from kombu.exceptions import OperationalError as QueueError
 from sqlalchemy import func, select, update
 
-from app.admission import check_chat, check_given_text, check_prompt, check_settings, check_text
+from app.admission import check_given_text, check_prompt, check_settings, check_text
 from app.broker import TIMEOUT_S, connect
 from app.cancel import end_unclaimed
+from app.chat_admission import check_chat
 from app.ids import check_id, not_found
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
@@ -74,11 +75,9 @@ class Submitter:
         if given_text is not None:
             check_text(given_text, self._settings.max_prompt_characters, field="text")
             settings.check_given()
-        info = self._admit(prompt, [settings], checkpoint)
+        info = self._admit(prompt, [settings], checkpoint, given_text=given_text)
         run = _row(info, prompt, with_seed(settings))
         if given_text is not None:
-            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
-            check_given_text(prompt, given_text, info, tokenizer)
             run.kind, run.given_text = RunKind.SCORE.value, given_text
         run.parent_id, run.fork_position = parent_id, fork_position
         self._save([run])
@@ -133,7 +132,9 @@ class Submitter:
         self._queue.close()
         self._redis.close()
 
-    def _admit(self, prompt: str | Chat, arms: Sequence[Settings], checkpoint: str | None) -> CheckpointInfo:
+    def _admit(
+        self, prompt: str | Chat, arms: Sequence[Settings], checkpoint: str | None, *, given_text: str | None = None
+    ) -> CheckpointInfo:
         """The checkpoint that will run these arms, after every check."""
         check_text(prompt_text(prompt), self._settings.max_prompt_characters)
         info = self._resolve(checkpoint)
@@ -141,13 +142,20 @@ class Submitter:
         parsing = self._serving.tokenizer(info, parse_special=True) if has_banned_text else None
         for settings in arms:
             check_settings(settings, info, parsing)
-        if isinstance(prompt, Chat):
-            check_chat(info)
-            return info
         for settings in {(s.parse_special, s.max_tokens == 0): s for s in arms}.values():
-            tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
-            check_prompt(prompt, settings, info, tokenizer)
+            num_tokens = self._check_prompt(prompt, settings, info)
+            if given_text is not None:
+                tokenizer = self._serving.tokenizer(info, parse_special=settings.parse_special)
+                check_given_text(given_text, num_tokens, info, tokenizer)
         return info
+
+    def _check_prompt(self, prompt: str | Chat, settings: Settings, info: CheckpointInfo) -> int | None:
+        """Its number of tokens, where that is known."""
+        is_chat = isinstance(prompt, Chat)
+        tokenizer = self._serving.tokenizer(info, parse_special=is_chat or settings.parse_special)
+        if isinstance(prompt, Chat):
+            return check_chat(prompt, settings, info, self._serving.chat_template(info), tokenizer)
+        return check_prompt(prompt, settings, info, tokenizer)
 
     def _resolve(self, checkpoint: str | None) -> CheckpointInfo:
         if checkpoint is not None:

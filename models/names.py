@@ -23,8 +23,8 @@ CANCEL_CHANNEL: Final = "decodelab:cancel"
 STREAM_TTL_AFTER_END_S: Final = 3600
 STREAM_TTL_ACTIVE_S: Final = 24 * 3600
 
-# Redis: how long a tokenizer stays published without a worker that renews it.
-TOKENIZER_TTL_S: Final = 24 * 3600
+# Redis: how long a tokenizer or chat template stays published without a worker that renews it.
+PUBLISHED_TTL_S: Final = 24 * 3600
 
 
 def queue_for(checkpoint: str) -> str:
@@ -50,3 +50,9 @@ def worker_key(worker_id: str) -> str:
 def tokenizer_key(digest: str) -> str:
     """The gzipped `tokenizer.json` with this SHA-256, so that the page can count tokens without a network."""
     return f"decodelab:tokenizer:{digest}"
+
+
+def chat_template_key(digest: str) -> str:
+    """The gzipped JSON of the `models.chat_template.TemplateSource` with this digest, so that the web process can
+    refuse a chat that the template does not take."""
+    return f"decodelab:chat-template:{digest}"

@@ -48,6 +48,7 @@ class CheckpointInfo:
     tokenizer_digest: str  # SHA-256 of tokenizer.json, hex; "" where there is none
     memory: tuple[LayerMemory, ...] = ()  # empty: every layer has `num_kv_heads` of `head_size` and forgets nothing
     prefills_whole: bool = False  # a prompt is one pass however long: a second one would forget the first
+    chat_template_digest: str = ""  # of its `TemplateSource`; "" where there is none, and from an older worker
     alone_because: str = ""  # why its sequences cannot share a pass, as the end of a sentence; "" where they can
 
     @property

@@ -3,7 +3,7 @@
 import gzip
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import redis
@@ -13,13 +13,15 @@ from models.names import (
     CANCEL_CHANNEL,
     PRESENCE_EVERY_S,
     PRESENCE_TTL_S,
-    TOKENIZER_TTL_S,
+    PUBLISHED_TTL_S,
     WORKERS_KEY,
+    chat_template_key,
     tokenizer_key,
     worker_key,
 )
 from models.presence import WorkerPresence
 from workers.broker import translated
+from workers.engine.checkpoint import Checkpoint
 from workers.periodic import Periodic
 
 logger = logging.getLogger(__name__)
@@ -35,19 +37,22 @@ redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[3])
 
 
 class Presence:
-    """Announces `current()` every few seconds under a TTL; a dead worker disappears by itself."""
+    """Announces `current()` every few seconds under a TTL; a dead worker disappears by itself.
+
+    What it `published`, by key, is there before the announcement that names it.
+    """
 
     def __init__(
         self,
         client: redis.Redis,
         current: Callable[[], WorkerPresence],
         *,
-        tokenizer_json: bytes,
+        published: Mapping[str, bytes],
         on_failure: Callable[[str], None],
     ) -> None:
         self._client = client
         self._current = current
-        self._tokenizer = gzip.compress(tokenizer_json, mtime=0) if tokenizer_json else b""
+        self._published = {key: gzip.compress(value, mtime=0) for key, value in published.items()}
         self._loop = Periodic("presence", self.announce, every_s=PRESENCE_EVERY_S, on_failure=on_failure)
 
     def start(self) -> None:
@@ -68,6 +73,8 @@ class Presence:
         """Raises BrokerUnavailableError."""
         presence = self._current()
         with translated():
+            for key, packed in self._published.items():
+                self._publish(key, packed)
             self._client.eval(
                 _ANNOUNCE,
                 2,
@@ -77,12 +84,19 @@ class Presence:
                 presence.encode(),
                 PRESENCE_TTL_S,
             )
-            if self._tokenizer:
-                self._publish_tokenizer(tokenizer_key(presence.checkpoint.tokenizer_digest))
 
-    def _publish_tokenizer(self, key: str) -> None:
-        if not self._client.expire(key, TOKENIZER_TTL_S):
-            self._client.set(key, self._tokenizer, ex=TOKENIZER_TTL_S)
+    def _publish(self, key: str, packed: bytes) -> None:
+        if not self._client.expire(key, PUBLISHED_TTL_S):
+            self._client.set(key, packed, ex=PUBLISHED_TTL_S)
+
+
+def published_parts(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """What the web process needs of a checkpoint beside its facts, by key: the tokenizer, the chat template."""
+    info, source = checkpoint.info, checkpoint.chat.source
+    parts = {tokenizer_key(info.tokenizer_digest): checkpoint.tokenizer_json}
+    if source is not None:
+        parts[chat_template_key(info.chat_template_digest)] = source.encode()
+    return parts
 
 
 class CancelListener:

@@ -28,7 +28,7 @@ from workers.leases import LeaseKeeper
 from workers.overdue import Overdue
 from workers.parts import Limits, Loading, Parts
 from workers.periodic import Periodic
-from workers.presence import CancelListener, Presence
+from workers.presence import CancelListener, Presence, published_parts
 from workers.publisher import Publisher
 from workers.recovery import Recovery
 from workers.settings import WorkerSettings
@@ -175,7 +175,7 @@ def _presence(
     def current() -> WorkerPresence:
         return replace(presence, num_running=parts.host.num_active)
 
-    return Presence(client, current, tokenizer_json=checkpoint.tokenizer_json, on_failure=broken)
+    return Presence(client, current, published=published_parts(checkpoint), on_failure=broken)
 
 
 def _sweeper(

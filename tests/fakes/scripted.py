@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.cache_utils import Cache
 
 from models.presence import CheckpointInfo
+from workers.engine.chat import template_source
 from workers.engine.checkpoint import Checkpoint
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
@@ -82,6 +83,7 @@ def scripted_checkpoint(
 ) -> Checkpoint:
     """The script behind the interface of a loaded checkpoint."""
     network = ScriptedLM(script, len(tokenizer), by_first_id=by_first_id)
+    template = template_source(tokenizer)
     end = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
     info = CheckpointInfo(
         name=name,
@@ -102,6 +104,7 @@ def scripted_checkpoint(
         device="cpu",
         dtype="float32",
         tokenizer_digest="",
+        chat_template_digest="" if template is None else template.digest,
     )
     return Checkpoint.assemble(info, network, tokenizer)
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from tokenizers import AddedToken, Tokenizer
 
 from models.chat import Chat
+from models.chat_template import TemplateSource, failures_told, without_template
 from models.errors import ChatError
 from workers.engine.plain import PlainTokenizer
 
@@ -38,6 +38,14 @@ class ChatPrompt:
     token_ids: tuple[int, ...]
 
 
+def template_source(tokenizer: Any) -> TemplateSource | None:
+    """What transformers' `tokenizer` renders chats with; None where it has no template, or several and no default."""
+    try:
+        return TemplateSource(str(tokenizer.get_chat_template()), tokenizer.special_tokens_map)
+    except ValueError:
+        return None
+
+
 class ChatTemplate:
     """The template of one checkpoint. May be used by several threads."""
 
@@ -48,6 +56,11 @@ class ChatTemplate:
         self._parsing = parsing
         self._raw_plain = plain
         self._name = name
+
+    @property
+    def source(self) -> TemplateSource | None:
+        """What others need to render as this one does."""
+        return template_source(self._tokenizer)
 
     def prompt(self, chat: Chat) -> ChatPrompt:
         """The prompt after which the assistant speaks.
@@ -76,17 +89,9 @@ class ChatTemplate:
 
     def _render(self, chat: Chat) -> str:
         if self._tokenizer.chat_template is None:
-            raise ChatError(f"{self._name} has no chat template; use a raw prompt, or a checkpoint that has one")
-        try:
+            raise without_template(self._name)
+        with failures_told(self._name):
             return str(self._tokenizer.apply_chat_template(chat.as_list(), tokenize=False, add_generation_prompt=True))
-        except TemplateSyntaxError as exc:
-            raise ChatError(
-                f"the chat template of {self._name} has a fault in line {exc.lineno}: {exc.message}; use a raw prompt"
-            ) from exc
-        except TemplateError as exc:
-            raise ChatError(f"the chat template of {self._name} does not take this chat: {exc.message}") from exc
-        except Exception as exc:
-            raise ChatError(f"the chat template of {self._name} failed: {exc}; use a raw prompt") from exc
 
     def _marked(self, chat: Chat, text: str, marks: "_Marks") -> str:
         """The rendering whose messages spell no control token but those that the template acts on."""

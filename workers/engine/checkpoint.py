@@ -22,7 +22,7 @@ from models.errors import CheckpointBrokenError, CheckpointError, NotACausalLMEr
 from models.presence import CheckpointInfo
 from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
-from workers.engine.chat import ChatPrompt, ChatTemplate
+from workers.engine.chat import ChatPrompt, ChatTemplate, template_source
 from workers.engine.constraint import Compiler
 from workers.engine.plain import PlainTokenizer
 from workers.engine.trial import Findings, try_out
@@ -227,6 +227,7 @@ def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findin
     sources = (text, config, network.generation_config, tokenizer)
     named = [getattr(source, "eos_token_id", None) for source in sources]
     weight = network.get_input_embeddings().weight
+    template = template_source(tokenizer)
     return CheckpointInfo(
         name=entry.name,
         source=str(entry.source),
@@ -246,6 +247,7 @@ def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findin
         device=str(weight.device),
         dtype=str(weight.dtype).removeprefix("torch."),
         tokenizer_digest=hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        chat_template_digest="" if template is None else template.digest,
         memory=findings.memory,
         prefills_whole=findings.prefills_whole,
         alone_because=findings.alone_because,

@@ -10,11 +10,12 @@ import orjson
 import redis
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from models.chat_template import TemplateSource
 from models.db.ledger import token_row
 from models.db.runs import Run, Token
 from models.db.session import Database
 from models.events import Ended, Event, TokenPicked, to_json
-from models.names import WORKERS_KEY, stream_key, tokenizer_key, worker_key
+from models.names import WORKERS_KEY, chat_template_key, stream_key, tokenizer_key, worker_key
 from models.presence import CheckpointInfo, WorkerPresence
 
 CONTEXT = 16
@@ -47,15 +48,19 @@ class Worker:
         adds_bos: bool = False,
         has_tokenizer: bool = True,
         has_chat_template: bool = False,
+        chat_template: str | None = None,
     ) -> CheckpointInfo:
-        """Become alive, serving the checkpoint `name`."""
+        """Become alive, serving the checkpoint `name`; with `has_chat_template` alone as an older worker does, which
+        does not publish it."""
         content = tokenizer_json(adds_bos=adds_bos)
         digest = hashlib.sha256(content.encode()).hexdigest() if has_tokenizer else ""
+        source = None if chat_template is None else TemplateSource(chat_template, {"bos_token": "<s>"})
         info = CheckpointInfo(
             name=name, source="folder", revision="", weights_digest="0" * 64, architecture="LlamaForCausalLM",
             num_parameters=1, vocab_size=258, context_length=CONTEXT, end_token_ids=(257,), bos_token_id=256,
-            adds_bos=adds_bos, has_chat_template=has_chat_template, num_layers=2, num_kv_heads=2, head_size=8,
-            device="cpu", dtype="float32", tokenizer_digest=digest,
+            adds_bos=adds_bos, has_chat_template=has_chat_template or source is not None, num_layers=2,
+            num_kv_heads=2, head_size=8, device="cpu", dtype="float32", tokenizer_digest=digest,
+            chat_template_digest="" if source is None else source.digest,
         )  # fmt: skip
         presence = WorkerPresence(
             worker_id=f"w-{name}", host="here", pid=1, started_at="2026-01-01T00:00:00+00:00", num_rows=1,
@@ -63,6 +68,8 @@ class Worker:
         )  # fmt: skip
         if has_tokenizer:
             self.redis.set(tokenizer_key(digest), gzip.compress(content.encode()))
+        if source is not None:
+            self.redis.set(chat_template_key(source.digest), gzip.compress(source.encode()))
         self.redis.set(worker_key(presence.worker_id), presence.encode(), ex=15)
         self.redis.zadd(WORKERS_KEY, {presence.worker_id: time.time() + 15})
         return info

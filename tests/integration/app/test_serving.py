@@ -1,10 +1,13 @@
 """Who is alive, and how many tokens a prompt has."""
 
+import gzip
+
 import pytest
 
 from app.serving import Serving
+from models.chat_template import TemplateSource
 from models.errors import BrokerUnavailableError, NoWorkerError, UnknownCheckpointError
-from models.names import WORKERS_KEY, tokenizer_key, worker_key
+from models.names import WORKERS_KEY, chat_template_key, tokenizer_key, worker_key
 from tests.fakes.services import Valkey
 from tests.integration.app.by_hand import Worker
 
@@ -60,6 +63,22 @@ def test_an_unpublished_tokenizer_is_not_known_yet(serving: Serving, worker: Wor
     assert serving.count_tokens("tiny", "<s>two", parse_special=True) == 4  # no second one
     assert serving.count_tokens("tiny", "<s><s>two", parse_special=True) == 5
     assert serving.count_tokens("tiny", "<s>two") == 7
+
+
+def test_a_chat_template_is_read_where_it_is_published(serving: Serving, worker: Worker) -> None:
+    """An older worker does not publish it, and what a newer one has may not be understood."""
+    info = worker.appear(chat_template="{{ bos_token }}é")
+    key = chat_template_key(info.chat_template_digest)
+    packed = worker.redis.get(key) or b""
+    worker.redis.set(key, gzip.compress(b'{"of": "tomorrow"}'))
+    assert serving.chat_template(info) is None
+    worker.redis.delete(key)
+    assert serving.chat_template(info) is None
+    worker.redis.set(key, packed)
+    assert serving.chat_template(info) == TemplateSource("{{ bos_token }}é", {"bos_token": "<s>"})
+    worker.redis.delete(key)
+    assert serving.chat_template(info) is not None  # kept since it was read
+    assert serving.chat_template(worker.appear(has_chat_template=True)) is None
 
 
 def test_redis_away(serving: Serving, valkey: Valkey) -> None:

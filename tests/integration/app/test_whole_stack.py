@@ -235,6 +235,7 @@ def test_arms_share_their_noise_here_and_through_the_stack(stack: Stack) -> None
         (["x", "--settings", '{"banned": ["the quick brown"]}'], "invalid_setting"),
         (["x", "--checkpoint", "gpt-17"], "unknown_checkpoint"),
         (["--messages", "[]"], "invalid_chat"),
+        (["the " * 500, "--chat"], "invalid_prompt"),
         (["x", "--messages", "[]"], "invalid_prompt"),
         ([], "invalid_prompt"),
     ],

@@ -10,13 +10,20 @@ import sys
 import pytest
 from tokenizers import Tokenizer
 
-from models.names import PRESENCE_TTL_S, WORKERS_KEY, tokenizer_key, worker_key
+from app.chat_rendering import rendered
+from app.serving import Serving
+from models.chat import Chat
+from models.names import PRESENCE_TTL_S, WORKERS_KEY, chat_template_key, tokenizer_key, worker_key
+from tests.fakes import tokenizers
+from tests.fakes.scripted import Script, scripted_checkpoint
 from tests.fakes.services import REPOSITORY, wait_until
 from tests.fakes.stack import GREEDY, Stack
 from tests.fakes.worker import Plan, scripted_as
 from tests.fakes.worker_side import StartWorker
+from workers.engine.checkpoint import Checkpoint
 from workers.health import is_alive
 from workers.identity import new_presence
+from workers.presence import Presence, published_parts
 from workers.settings import WorkerSettings
 
 
@@ -38,6 +45,39 @@ def test_a_worker_says_what_it_serves_and_leaves_when_told(lite_stack: Stack, st
         assert worker.wait(10) == 0
         assert client.zscore(WORKERS_KEY, presence.worker_id) is None
         assert client.get(worker_key(presence.worker_id)) is None
+
+
+@pytest.mark.parametrize("template", [None, {"other": "a", "tools": "b"}])
+def test_a_worker_without_a_default_chat_template_publishes_none(lite_stack: Stack, template: object) -> None:
+    checkpoint, serving = announced(lite_stack, template), Serving(lite_stack.valkey.url)
+    assert checkpoint.info.chat_template_digest == ""
+    assert checkpoint.info.has_chat_template is (template is not None)
+    assert serving.chat_template(serving.info("tiny")) is None
+    serving.close()
+
+
+def test_the_web_process_renders_with_the_template_that_a_worker_publishes(lite_stack: Stack) -> None:
+    """The default one of several."""
+    template = "{{ eos_token }}{% for m in messages %}{{ m | tojson }}{% endfor %}é"
+    checkpoint, serving = announced(lite_stack, {"default": template, "tools": "b"}), Serving(lite_stack.valkey.url)
+    source = serving.chat_template(serving.info("tiny"))
+    assert source is not None
+    chat = Chat.said("日本")
+    assert rendered(chat, source, name="tiny") == checkpoint.encode_chat(chat).text
+    with lite_stack.valkey.client() as client:
+        assert client.ttl(chat_template_key(source.digest)) > PRESENCE_TTL_S
+    serving.close()
+
+
+def announced(stack: Stack, template: object) -> Checkpoint:
+    """A checkpoint with this chat template, whose worker has said that it serves it."""
+    tokenizer = tokenizers.chatml()
+    tokenizer.chat_template = template
+    checkpoint = scripted_checkpoint(tokenizer, Script([0]), name="tiny")
+    mine = new_presence("z", checkpoint.info, num_rows=1)
+    with stack.valkey.client() as client:
+        Presence(client, lambda: mine, published=published_parts(checkpoint), on_failure=pytest.fail).announce()
+    return checkpoint
 
 
 def test_the_health_check_knows_a_live_worker_from_none(lite_stack: Stack, start_worker: StartWorker) -> None:

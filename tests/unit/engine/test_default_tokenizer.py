@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.chat_rendering import rendered
 from models.chat import Chat
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.detokenizer import Detokenizer
@@ -46,6 +47,21 @@ def test_a_chat_has_the_ids_of_transformers(default_checkpoint: Checkpoint, text
     chat = Chat.said(text)
     assert list(default_checkpoint.encode_chat(chat).token_ids) == default_checkpoint.tokenizer.apply_chat_template(
         chat.as_list(), add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+
+
+@some
+@given(text=TEXT, system=st.none() | TEXT)
+def test_the_web_process_renders_a_chat_as_transformers_does(
+    default_checkpoint: Checkpoint, text: str, system: str | None
+) -> None:
+    first = [] if system is None else [{"role": "system", "content": system}]
+    chat = Chat.parse([*first, {"role": "user", "content": text}])
+    source = default_checkpoint.chat.source
+    assert source is not None
+    assert source.digest == default_checkpoint.info.chat_template_digest
+    assert rendered(chat, source, name="tiny") == default_checkpoint.tokenizer.apply_chat_template(
+        chat.as_list(), tokenize=False, add_generation_prompt=True
     )
 
 

@@ -25,7 +25,7 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_an_older_workers_record_is_read_with_the_defaults() -> None:
     values = orjson.loads(presence().encode())
-    for name in ("memory", "prefills_whole", "alone_because"):
+    for name in ("memory", "prefills_whole", "chat_template_digest", "alone_because"):
         del values["checkpoint"][name]
     read = WorkerPresence.decode(orjson.dumps(values))
     assert read == presence()
