@@ -41,7 +41,7 @@ def run_local(
 ) -> Generator[Event, None, None]:
     """The events of one run an arm, in turn: it continues the prompt, or scores a given text after it.
 
-    `settings.seed` must be set.
+    `settings.seed` must be set. All arms are checked before the first of them runs.
 
     Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
     """
@@ -56,9 +56,16 @@ def run_local(
         }
         for index, arm in enumerate(arms)
     ]
+    requests[0]["arms"] = _unlike(arms)
     with _child(app_settings) as ask:
         for request in requests:
             yield from ask(request)
+
+
+def _unlike(arms: Sequence[Settings]) -> list[dict[str, Any]]:
+    """The settings that differ from those of the first arm, each once: what is refused does not depend on a seed."""
+    first, *others = [orjson.dumps({**arm.as_dict(), "seed": 0}) for arm in arms]
+    return [orjson.loads(values) for values in dict.fromkeys(others) if values != first]
 
 
 def local_id(index: int) -> str:
