@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from models.constraint import Constraint
 from models.errors import ConstraintError
 from models.grammar import constraint_error, grammar_of
-from models.grammar_compiler import compile_grammar, make_tokenizer, refuse_error
+from models.grammar_compiler import NOTHING, compile_grammar, make_tokenizer, refuse_error
 from workers.engine.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]  # (vocab,): whether a token is allowed
@@ -144,7 +144,8 @@ class Matcher:
             return
         if not self._matcher.consume_token(token_id):
             raise ConstraintError(
-                f"token {token_id} at output position {self._num_accepted} breaks the constraint: {self._reason()}"
+                f"the constraint does not take token {token_id} at output position {self._num_accepted}: "
+                f"{self._reason()}"
             )
         self._num_accepted += 1
         self._going_on = None
@@ -170,18 +171,20 @@ class Matcher:
                 mask[list(self._never_first)] = False
             if not mask.any() and not self.can_end:
                 raise ConstraintError(
-                    f"at output position {self._num_accepted} no token of this checkpoint continues what the "
-                    f"constraint asks for: {self._reason()}"
+                    f"the constraint came to a dead end at output position {self._num_accepted}: {self._reason()}. "
+                    "What was written before it is kept; change the constraint, or use another checkpoint"
                 )
             self._going_on = mask
         return self._going_on
 
     def _reason(self) -> str:
+        """Why it goes no further."""
         try:
             refuse_error(self._matcher)
         except ValueError as exc:
-            return str(exc)
-        return "it has come to a dead end"
+            if str(exc) != NOTHING:
+                return str(exc)
+        return "it asks for text there that no token of this checkpoint can write"
 
 
 class Allowances:

@@ -127,7 +127,7 @@ class TestEnds:
         got = compiler.compile(Constraint(regex="a?"))
         assert np.flatnonzero(got.allowed()).tolist() == sorted({7, 500, checkpoint.tokenizer("a").input_ids[0]})
         got.accept(7)
-        with pytest.raises(ConstraintError, match="token 8 at output position 0 breaks the constraint"):
+        with pytest.raises(ConstraintError, match="does not take token 8 at output position 0"):
             got.accept(8)
 
     def test_an_empty_text_is_complete_at_once(self) -> None:
@@ -212,8 +212,23 @@ class TestRefusals:
         got = self.two_letters().compile(Constraint(regex="abc"))
         got.accept(0)
         got.accept(1)
-        with pytest.raises(ConstraintError, match="at output position 2 no token of this checkpoint continues"):
+        with pytest.raises(ConstraintError) as dead_end:
             got.allowed()
+        assert dead_end.value.message == (
+            "the constraint came to a dead end at output position 2: it asks for text there that no token of this "
+            "checkpoint can write. What was written before it is kept; change the constraint, or use another checkpoint"
+        )
+
+    def test_a_limit_of_the_compiler_is_told_in_plain_words(self) -> None:
+        got = self.two_letters().compile(Constraint(grammar='start: s\ns: s s s | "a" | "b" |'))
+
+        def write() -> None:
+            for token_id in [0, 1] * 400:
+                got.accept(token_id)
+                got.allowed()
+
+        with pytest.raises(ConstraintError, match="takes too much work; make it simpler, or left-recursive"):
+            write()
 
     @staticmethod
     def two_letters() -> Compiler:
