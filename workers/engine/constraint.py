@@ -10,6 +10,7 @@ the run's stop record says so. `min_tokens` holds back end tokens, and no constr
 """
 
 import functools
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,6 +25,9 @@ from models.grammar_compiler import NOTHING, compile_grammar, make_tokenizer, re
 from workers.engine.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]  # (vocab,): whether a token is allowed
+NUM_KEPT: Final = 64
+"""Positions of a given text for which what is allowed is remembered: more than any pass goes over."""
+
 _NO_ENDS: Final[frozenset[int]] = frozenset()
 
 
@@ -192,23 +196,34 @@ class Allowances:
 
     After the first token that breaks it nothing can make the output right again: from there on everything counts as
     allowed, as if there were no constraint.
+
+    Readers go forward, some positions at a time. The latest `NUM_KEPT` are remembered, so memory does not grow with the
+    text; whoever asks for an earlier one has the text read again from its beginning.
     """
 
     def __init__(self, matcher: Matcher, token_ids: Sequence[int]) -> None:
         """`matcher` stands before the first of `token_ids`."""
-        self._matcher: Matcher | None = matcher
+        self._beginning = matcher
         self._vocab_size = matcher.vocab_size
         self._token_ids = token_ids
-        self._masks: list[NDArray[np.uint8]] = []  # packed: a whole text's would be large
+        self._begin()
+
+    def _begin(self) -> None:
+        self._matcher: Matcher | None = self._beginning.fork()
+        self._masks: deque[NDArray[np.uint8]] = deque(maxlen=NUM_KEPT)  # packed, of the latest positions
+        self._num_read = 0  # positions
 
     def at(self, position: int) -> Mask:
         """What may stand at `position`, at most the one after the last token."""
-        while len(self._masks) <= position:
+        if position < self._num_read - len(self._masks):
+            self._begin()
+        while self._num_read <= position:
             self._masks.append(np.packbits(self._next()))
-        return np.unpackbits(self._masks[position], count=self._vocab_size).astype(bool)
+            self._num_read += 1
+        return np.unpackbits(self._masks[position - self._num_read], count=self._vocab_size).astype(bool)
 
     def _next(self) -> Mask:
-        position = len(self._masks)
+        position = self._num_read
         if position and self._matcher is not None:
             token_id = self._token_ids[position - 1]
             if self._matcher.allowed()[token_id]:

@@ -1,6 +1,8 @@
 """What a matcher allows: byte for byte what its slow twin says, and never a token that is no text."""
 
+import functools
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,13 @@ from models.sampling import Settings
 from tests.fakes import tokenizers
 from tests.fakes.scripted import Script, scripted_checkpoint
 from workers.engine.checkpoint import Checkpoint
-from workers.engine.constraint import Compiler, Matcher
+from workers.engine.constraint import NUM_KEPT, Allowances, Compiler, Mask, Matcher
 from workers.engine.constraint_oracle import allowed_next
 from workers.engine.vocabulary import Vocabulary
 
 KINDS = ("words", "metaspace", "byte_level", "chatml")
 CHECKPOINTS = {kind: scripted_checkpoint(getattr(tokenizers, kind)(), Script([5])) for kind in KINDS}
+LETTER_A = next(i for i in range(300) if CHECKPOINTS["words"].vocabulary.token_bytes(i) == b"a")
 TEXT = 40  # an ordinary token of each
 
 
@@ -195,6 +198,42 @@ class TestTokens:
         feed(one, checkpoint, b"b")
         assert texts(checkpoint, other) == {b"b", b"c"}
         assert one.is_complete
+
+
+class TestOfAGivenText:
+    @settings(max_examples=20, deadline=None, derandomize=True)
+    @given(st.lists(st.integers(0, 300), max_size=12))
+    def test_any_position_in_any_order_is_what_a_matcher_allows_there(self, positions: list[int]) -> None:
+        got, expected = self.allowances(), self.expected()
+        for position in positions:
+            assert (got.at(position) == expected[position]).all()
+
+    def test_memory_does_not_grow_with_the_text(self) -> None:
+        got = self.allowances()
+        tracemalloc.start()
+        held = []
+        for position in (NUM_KEPT + 10, 240):
+            for earlier in range(position):
+                got.at(earlier)
+            held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert held[1] - held[0] < 4000  # a mask of this small vocabulary is 150 bytes
+
+    @staticmethod
+    def allowances() -> Allowances:
+        """Of the letter a 300 times where 250 are allowed: after the 251st everything is."""
+        checkpoint = CHECKPOINTS["words"]
+        return Allowances(matcher(checkpoint, {"regex": "a{250}b?"}), [LETTER_A] * 300)
+
+    @staticmethod
+    @functools.cache
+    def expected() -> list[Mask]:
+        walked, masks = matcher(CHECKPOINTS["words"], {"regex": "a{250}b?"}), []
+        for _ in range(250):
+            masks.append(walked.allowed())
+            walked.accept(LETTER_A)
+        everything = np.ones(walked.vocab_size, dtype=bool)
+        return [*masks, walked.allowed(), *[everything] * 50]
 
 
 class TestRefusals:
