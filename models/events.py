@@ -127,6 +127,7 @@ class Prefilled:
     num_passes: int
     prefill_ms: float
     kv_bytes: int
+    is_whole: bool = False  # the checkpoint takes any prompt in one pass, and goes on by single positions
 
 
 @dataclass(frozen=True, slots=True)

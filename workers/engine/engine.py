@@ -157,6 +157,7 @@ class Engine:
             num_passes=counters.num_prefill,
             prefill_ms=counters.prefill_ms,
             kv_bytes=cache.num_bytes,
+            is_whole=self.checkpoint.info.prefills_whole,
         )
         outputs.append(Output(sequence.sequence_id, prefilled))
         if search is not None:
