@@ -149,11 +149,14 @@ def _child(app_settings: AppSettings) -> Iterator[_Ask]:
 
 
 def _until_ended(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events of one run. Raises LocalError for the child's own, UnavailableError where the lines end too early."""
+    """The events of one run.
+
+    Raises LocalError for the child's own, EventError for a line that is no event, UnavailableError where the lines end
+    too early.
+    """
     for line in filter(bytes.strip, lines):
-        values = orjson.loads(line)
-        if "error" in values:
-            raise LocalError(values["error"])
+        if line.startswith(b'{"error"'):
+            raise LocalError(orjson.loads(line)["error"])
         event = Event.decode(line)
         yield event
         if isinstance(event.payload, Ended):

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from models.beams import BeamsTraced
+from models.errors import EventError
 
 Kind = TypeVar("Kind")
 
@@ -262,12 +263,18 @@ class Event:
 
     @classmethod
     def decode(cls, data: bytes | str) -> "Event":
-        """The inverse of `encode`; unknown fields of a newer writer are ignored.
-
-        Raises KeyError for a type that is not known here, ValueError for anything else that is no event.
-        """
-        envelope = _ENVELOPES.decode(data)
-        return cls(envelope.run_id, envelope.attempt, envelope.seq, _PAYLOADS[envelope.type].decode(envelope.payload))
+        """The inverse of `encode`; unknown fields of a newer writer are ignored. Raises EventError for all else."""
+        try:
+            envelope = _ENVELOPES.decode(data)
+            decoder = _PAYLOADS.get(envelope.type)
+            if decoder is None:
+                raise EventError(
+                    f"A run tells of {envelope.type[:_MAX_QUOTED]!r}, which this version does not know; what wrote it "
+                    "is newer, so update this one."
+                )
+            return cls(envelope.run_id, envelope.attempt, envelope.seq, decoder.decode(envelope.payload))
+        except (ValueError, RecursionError) as exc:
+            raise EventError(f"An event of a run cannot be read: {exc}. It was damaged, or is none.") from exc
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -280,6 +287,7 @@ class _Envelope(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
+_MAX_QUOTED: Final = 40
 _ENCODER: Final = msgspec.json.Encoder()
 _ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
 _PAYLOADS: Final[dict[str, msgspec.json.Decoder[Any]]] = {

@@ -7,11 +7,12 @@ from typing import Any, Final
 import orjson
 
 from models.db.runs import Token
+from models.errors import EventError
 from models.events import Candidate, Event, Others, Tax, TokenPicked
 
 _NUM_PLAIN: Final = 7  # the fields of a Candidate that every one has
 
-DAMAGE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+DAMAGE: Final = (EventError, ValueError, LookupError, TypeError, AttributeError, zlib.error)
 """What reading a row that was written whole, and is whole no longer, can raise."""
 
 

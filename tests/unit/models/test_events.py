@@ -1,5 +1,6 @@
 """Events: one encoder, one decoder, strict JSON, and the same bytes again from the tables."""
 
+import json
 import math
 import zlib
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -15,6 +16,7 @@ from models.db.base import escape_text, unescape_text
 from models.db.ledger import token_event, token_row
 from models.db.runs import Token
 from models.db.session import Database
+from models.errors import EventError
 from models.events import EVENT_TYPES, Ended, Event, NearMiss, Resumed, Status, StopReason, StopRecord, Tax, Timing
 from tests.fakes.events import beams, ended, prefilled, started, token
 from tests.fakes.rows import new_run
@@ -50,6 +52,75 @@ def test_fields_of_a_newer_writer_are_ignored() -> None:
     values["payload"]["color"] = "red"
     values["payload"]["stop"]["color"] = "red"
     assert Event.decode(orjson.dumps(values)).payload == WHOLE_ENDING
+
+
+def test_an_event_that_only_a_newer_version_knows_is_told_as_that() -> None:
+    newer = orjson.dumps({**orjson.loads(Event("run", 1, 5, beams()).encode()), "type": "dreamed"})
+    with pytest.raises(EventError, match=r"'dreamed'.*newer, so update this one"):
+        Event.decode(newer)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(PAYLOADS), json_values)
+def test_an_event_with_something_else_in_it_is_read_or_refused(data: st.DataObject, payload: Any, value: Any) -> None:
+    """Anything, anywhere: another value, another name, nothing at all, or something more."""
+    tree: Any = orjson.loads(Event("run", 1, 5, payload).encode())
+    place: Any = tree
+    while True:
+        key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    match data.draw(st.sampled_from(["change", "remove", "rename", "add"])):
+        case "change":
+            place[key] = value
+        case "remove":
+            del place[key]
+        case "rename" if isinstance(place, dict):
+            place[data.draw(TEXTS)] = place.pop(key)
+        case _:
+            place.update({data.draw(TEXTS): value}) if isinstance(place, dict) else place.append(value)
+    read_or_refuse(json.dumps(tree).encode())
+
+
+@settings(deadline=None)
+@given(st.sampled_from(PAYLOADS), st.integers(0, 400), st.integers(0, 30), st.binary(max_size=30))
+def test_an_event_of_other_bytes_is_read_or_refused(payload: Any, start: int, num_lost: int, instead: bytes) -> None:
+    data = Event("run", 1, 5, payload).encode()
+    read_or_refuse(data[:start] + instead + data[start + num_lost :])
+    read_or_refuse(data[:start])
+
+
+UNREADABLE: list[bytes | str] = [
+    "\ud800",
+    b"\xff",
+    b"",
+    b"null",
+    b"[" * 100_000,
+    b'{"run_id":"r","attempt":1,"seq":0,"type":"prefilled"}',
+    b'{"run_id":"r","attempt":1,"seq":0,"type":"prefilled","payload":' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001,
+]
+
+
+@pytest.mark.parametrize("data", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_is_no_event_is_refused(data: bytes | str) -> None:
+    with pytest.raises(EventError, match="cannot be read"):
+        Event.decode(data)
+
+
+def read_or_refuse(data: bytes) -> None:
+    try:
+        event = Event.decode(data)
+    except EventError:
+        return
+    assert type(event.payload) is EVENT_TYPES[event.type]
 
 
 def test_the_lineage_is_arrays_that_a_newer_writer_may_make_longer() -> None:
