@@ -257,24 +257,21 @@ class Event:
 
     def encode(self) -> bytes:
         """Strict JSON, UTF-8. Raises TypeError for a value that JSON cannot hold."""
-        return _ENCODER.encode(
-            _Envelope(self.run_id, self.attempt, self.seq, self.type, msgspec.Raw(_ENCODER.encode(self.payload)))
-        )
+        payload = msgspec.Raw(_ENCODER.encode(self.payload))
+        return _ENCODER.encode(_Envelope(self.run_id, self.attempt, self.seq, self.type, payload))
 
     @classmethod
     def decode(cls, data: bytes | str) -> "Event":
         """The inverse of `encode`; unknown fields of a newer writer are ignored. Raises EventError for all else."""
         try:
             envelope = _ENVELOPES.decode(data)
-            decoder = _PAYLOADS.get(envelope.type)
-            if decoder is None:
-                raise EventError(
-                    f"A run tells of {envelope.type[:_MAX_QUOTED]!r}, which this version does not know; what wrote it "
-                    "is newer, so update this one."
-                )
-            return cls(envelope.run_id, envelope.attempt, envelope.seq, decoder.decode(envelope.payload))
+            if envelope.type not in _PAYLOADS:
+                told = f"A run tells of {envelope.type[:40]!r}, which this version does not know"
+                raise EventError(f"{told}; what wrote it is newer, so update this one.")
+            payload = _PAYLOADS[envelope.type].decode(envelope.payload)
         except (ValueError, RecursionError) as exc:
             raise EventError(f"An event of a run cannot be read: {exc}. It was damaged, or is none.") from exc
+        return cls(envelope.run_id, envelope.attempt, envelope.seq, payload)
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -287,12 +284,9 @@ class _Envelope(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
-_MAX_QUOTED: Final = 40
 _ENCODER: Final = msgspec.json.Encoder()
 _ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
-_PAYLOADS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    name: msgspec.json.Decoder(cls) for name, cls in EVENT_TYPES.items()
-}
+_PAYLOADS: Final = {name: msgspec.json.Decoder[Any](cls) for name, cls in EVENT_TYPES.items()}
 
 
 def to_json(value: Any) -> Any:
