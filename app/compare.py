@@ -59,6 +59,7 @@ class Figures:
     mean_logprob: float | None  # raw, nats per token
     mean_logprob_processed: float | None  # None too where the settings make a token impossible
     perplexity: float | None  # exp(-mean raw log-probability)
+    perplexity_processed: float | None
     distinct: dict[int, float | None]  # n -> different n-grams of token ids / all n-grams
 
 
@@ -85,6 +86,7 @@ def figures(tokens: Sequence[TokenPicked]) -> Figures:
         mean_logprob=mean,
         mean_logprob_processed=processed,
         perplexity=perplexity_of(mean),
+        perplexity_processed=perplexity_of(processed),
         distinct={n: distinct_n(ids, n) for n in _DISTINCT_SIZES},
     )
 

@@ -72,7 +72,7 @@ def print_comparison(runs: Sequence[RunDetail]) -> None:
         changed = run.settings.changed() or "neutral"
         typer.echo(f"--- arm {run.arm_index or 0}, seed {run.settings.seed}: {changed}")
         typer.echo(run.text)
-        mean = "" if values.mean_logprob is None else f", mean log-probability {values.mean_logprob:.3f}"
+        mean = "" if values.mean_logprob is None else f", mean raw log-probability {values.mean_logprob:.3f}"
         typer.echo(f"    [{ending(run.stop)}, {values.num_tokens} tokens{mean}]")
         reference = references[run.sample_index]
         found = first_divergence(reference.tokens, run.tokens)
@@ -144,7 +144,8 @@ def summary_json(row: RunSummary) -> dict[str, Any]:
         "status": row.status.value,
         "stop_reason": row.stop_reason.value if row.stop_reason else None,
         "num_tokens": row.num_tokens,
-        "mean_logprob": row.mean_logprob,
+        "mean_logprob": row.mean_logprob,  # raw, under the name that it has always had here
+        "raw_mean_logprob": row.mean_logprob,
         "tokens_per_s": row.tokens_per_s,
         "experiment_id": row.experiment_id,
         "arm_index": row.arm_index,

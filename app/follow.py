@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from app.broker import BLOCK_MS, connect_for_reading
 from app.ids import check_id, not_found
-from app.record import read_event, saved_events
+from app.record import saved_events
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, DecodeLabError
@@ -159,7 +159,7 @@ class _Stream:
     async def read(self, next_seq: int) -> list[Event]:
         """Events with `seq` >= `next_seq` that are in the stream, waiting up to a second for the first.
 
-        Raises DecodeLabError for one of a newer version.
+        Raises EventError for what is none, or of a newer version.
         """
         if time.monotonic() < self._retry_at:
             return []
@@ -172,7 +172,7 @@ class _Stream:
             await self._lose(exc)
             return []
         self._down_since = None
-        return [read_event(fields[b"event"]) for _, entries in answer or [] for _, fields in entries]
+        return [Event.decode(fields[b"event"]) for _, entries in answer or [] for _, fields in entries]
 
     async def close(self) -> None:
         client, self._client = self._client, None

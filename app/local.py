@@ -41,7 +41,7 @@ def run_local(
 ) -> Generator[Event, None, None]:
     """The events of one run an arm, in turn: it continues the prompt, or scores a given text after it.
 
-    `settings.seed` must be set.
+    `settings.seed` must be set. All arms are checked before the first of them runs.
 
     Raises LocalError for what the child refuses, UnavailableError where it cannot run. Closing the iterator ends it.
     """
@@ -56,9 +56,16 @@ def run_local(
         }
         for index, arm in enumerate(arms)
     ]
+    requests[0]["arms"] = _unlike(arms)
     with _child(app_settings) as ask:
         for request in requests:
             yield from ask(request)
+
+
+def _unlike(arms: Sequence[Settings]) -> list[dict[str, Any]]:
+    """The settings that differ from those of the first arm, each once: what is refused does not depend on a seed."""
+    first, *others = [orjson.dumps({**arm.as_dict(), "seed": 0}) for arm in arms]
+    return [orjson.loads(values) for values in dict.fromkeys(others) if values != first]
 
 
 def local_id(index: int) -> str:
@@ -142,11 +149,14 @@ def _child(app_settings: AppSettings) -> Iterator[_Ask]:
 
 
 def _until_ended(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events of one run. Raises LocalError for the child's own, UnavailableError where the lines end too early."""
+    """The events of one run.
+
+    Raises LocalError for the child's own, EventError for a line that is no event, UnavailableError where the lines end
+    too early.
+    """
     for line in filter(bytes.strip, lines):
-        values = orjson.loads(line)
-        if "error" in values:
-            raise LocalError(values["error"])
+        if line.startswith(b'{"error"'):
+            raise LocalError(orjson.loads(line)["error"])
         event = Event.decode(line)
         yield event
         if isinstance(event.payload, Ended):

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from models.beams import BeamsTraced
 from models.db.ledger import DAMAGE, token_event
 from models.db.runs import Run, Token
-from models.errors import DecodeLabError, SettingError
+from models.errors import DecodeLabError, EventError, SettingError
 from models.events import Ended, Event, Prefilled, RunKind, Started, Status, StopRecord, TokenPicked, from_json
 from models.sampling import Settings
 
@@ -138,23 +138,14 @@ def saved_events(session: Session, run: Run, *, from_seq: int = 0, limit: int | 
     query = select(Token).where(Token.run_id == run.id, Token.seq >= from_seq).order_by(Token.seq).limit(limit)
     try:
         events = [token_event(row) for row in session.scalars(query)]
-        milestones = [read_event(orjson.dumps(values)) for values in run.milestones]
+        milestones = [Event.decode(orjson.dumps(values)) for values in run.milestones]
+    except EventError as exc:
+        raise DecodeLabError(f"The saved events of run {run.id} cannot be shown. {exc.message}") from exc
     except DAMAGE as exc:
         raise DecodeLabError(f"The saved events of run {run.id} are damaged and cannot be shown.") from exc
     events += [event for event in milestones if event.seq >= from_seq]
     events.sort(key=lambda event: event.seq)
     return list(_without_gap(events, from_seq))
-
-
-def read_event(data: bytes) -> Event:
-    """An event from its JSON. Raises DecodeLabError for a kind that only a newer version knows, ValueError for none."""
-    try:
-        return Event.decode(data)
-    except KeyError as exc:
-        raise DecodeLabError(
-            f"This run tells of {exc.args[0]!r}, which this version does not know; "
-            "its worker is newer than this page, so update the page."
-        ) from exc
 
 
 def _without_gap(events: Sequence[Event], from_seq: int) -> Iterator[Event]:

@@ -203,12 +203,16 @@ def _kv_json(run: RunDetail) -> dict[str, Any]:
 
 
 def _figures_json(run: RunDetail) -> dict[str, Any]:
+    """`mean_logprob` and `perplexity` are the raw ones here, as in the page's table; the other keys say which."""
     values = figures(run.tokens)
     return {
         "num_tokens": values.num_tokens,
         "mean_logprob": values.mean_logprob,
         "mean_logprob_processed": values.mean_logprob_processed,
         "perplexity": values.perplexity,
+        "raw_mean_logprob": values.mean_logprob,
+        "raw_perplexity": values.perplexity,
+        "perplexity_processed": values.perplexity_processed,
         "distinct": {str(n): share for n, share in values.distinct.items()},
     }
 

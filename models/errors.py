@@ -16,6 +16,7 @@
     │   ├── CheckpointMissingError
     │   ├── CheckpointBrokenError
     │   └── NotACausalLMError
+    ├── EventError              what should be an event of a run is none, or only a newer version knows it
     └── RunError                a run that had started cannot go on; ends it with `error:<code>`
         ├── NumericalError      NaN, or nothing finite, in this run's logits
         ├── DeviceMemoryError
@@ -116,6 +117,10 @@ class CheckpointBrokenError(CheckpointError):
 
 class NotACausalLMError(CheckpointError):
     code = "not_a_causal_lm"
+
+
+class EventError(DecodeLabError):
+    code = "internal"
 
 
 class RunError(DecodeLabError):

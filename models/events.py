@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from models.beams import BeamsTraced
+from models.errors import EventError
 
 Kind = TypeVar("Kind")
 
@@ -127,6 +128,7 @@ class Prefilled:
     num_passes: int
     prefill_ms: float
     kv_bytes: int
+    is_whole: bool = False  # the checkpoint takes any prompt in one pass, and goes on by single positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,18 +257,21 @@ class Event:
 
     def encode(self) -> bytes:
         """Strict JSON, UTF-8. Raises TypeError for a value that JSON cannot hold."""
-        return _ENCODER.encode(
-            _Envelope(self.run_id, self.attempt, self.seq, self.type, msgspec.Raw(_ENCODER.encode(self.payload)))
-        )
+        payload = msgspec.Raw(_ENCODER.encode(self.payload))
+        return _ENCODER.encode(_Envelope(self.run_id, self.attempt, self.seq, self.type, payload))
 
     @classmethod
     def decode(cls, data: bytes | str) -> "Event":
-        """The inverse of `encode`; unknown fields of a newer writer are ignored.
-
-        Raises KeyError for a type that is not known here, ValueError for anything else that is no event.
-        """
-        envelope = _ENVELOPES.decode(data)
-        return cls(envelope.run_id, envelope.attempt, envelope.seq, _PAYLOADS[envelope.type].decode(envelope.payload))
+        """The inverse of `encode`; unknown fields of a newer writer are ignored. Raises EventError for all else."""
+        try:
+            envelope = _ENVELOPES.decode(data)
+            if envelope.type not in _PAYLOADS:
+                told = f"A run tells of {envelope.type[:40]!r}, which this version does not know"
+                raise EventError(f"{told}; what wrote it is newer, so update this one.")
+            payload = _PAYLOADS[envelope.type].decode(envelope.payload)
+        except (ValueError, RecursionError) as exc:
+            raise EventError(f"An event of a run cannot be read: {exc}. It was damaged, or is none.") from exc
+        return cls(envelope.run_id, envelope.attempt, envelope.seq, payload)
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -281,9 +286,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _ENCODER: Final = msgspec.json.Encoder()
 _ENVELOPES: Final = msgspec.json.Decoder(_Envelope)
-_PAYLOADS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    name: msgspec.json.Decoder(cls) for name, cls in EVENT_TYPES.items()
-}
+_PAYLOADS: Final = {name: msgspec.json.Decoder[Any](cls) for name, cls in EVENT_TYPES.items()}
 
 
 def to_json(value: Any) -> Any:

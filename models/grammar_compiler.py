@@ -23,6 +23,16 @@ _MEMORY_BYTES: Final = 2 << 30
 _STACK_BYTES: Final = 256 << 20
 _NUM_TRIED: Final = 24  # bytes of one output that a trial goes through
 _MAX_MESSAGE: Final = 200
+NOTHING: Final = "nothing can satisfy it"
+_TOO_MUCH: Final = "a step of it takes too much work; make it simpler, or left-recursive where it is right-recursive"
+_IN_PLAIN_WORDS: Final = {  # how a message of the library begins that means something to its authors alone
+    "NoExtension": NOTHING,
+    "parser error: Too many items": _TOO_MUCH,
+    "Parser Error: Current row has": _TOO_MUCH,
+    "lexer error: too many": _TOO_MUCH,
+    "parser stopped": "it goes no further",
+    "panic": "the compiler cannot read it",
+}
 _threads = threading.Lock()  # the size of a stack is set for the process, before a thread is started
 
 
@@ -36,8 +46,6 @@ def compile_grammar(grammar: str, tokenizer: LLTokenizer) -> LLMatcher:
     matcher = _in_deep_thread(grammar, tokenizer)
     refuse_error(matcher)
     matcher.compute_bitmask()
-    if matcher.get_error().startswith("NoExtension"):
-        raise ValueError("nothing can satisfy it")
     refuse_error(matcher)
     return matcher
 
@@ -92,8 +100,9 @@ def _in_deep_thread(grammar: str, tokenizer: LLTokenizer) -> LLMatcher:
 def _sentence(error: str) -> str:
     """The compiler's message in one line: where it quotes at length, the line that says what is wrong."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    if lines and lines[0].startswith("panic"):
-        return "the compiler cannot read it"
+    for beginning, words in _IN_PLAIN_WORDS.items():
+        if lines and lines[0].startswith(beginning):
+            return words
     told = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     return told if len(told) <= _MAX_MESSAGE else told[: _MAX_MESSAGE - 3] + "..."
 

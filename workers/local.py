@@ -1,7 +1,8 @@
 """`python -m workers.local`: runs in this process, without queue, database or page; nothing is saved.
 
-Standard input has one request a line: {"prompt", "messages", "settings", "checkpoint", "run_id", "given_text"}, all
-optional but the prompt or, in its place, the messages of a chat. With a given text the run scores that after it.
+Standard input has one request a line: {"prompt", "messages", "settings", "checkpoint", "run_id", "given_text",
+"arms"}, all optional but the prompt or, in its place, the messages of a chat. With a given text the run scores that
+after it. "arms" are the settings of requests to come: nothing runs where one of them would be refused.
 Standard output has one event a line, as streams and tables hold them: the runs one after the other. An error is one
 line, {"error": {...}}, and exit status 2.
 """

@@ -15,13 +15,14 @@ from models.errors import PromptError
 from models.events import Ended, Event, Payload, Started, TokenPicked
 from models.grammar import check_constraint
 from models.sampling import Settings
+from workers.engine.admission import admit
 from workers.engine.catalog import Catalog, CatalogEntry, prepare
 from workers.engine.checkpoint import Checkpoint, load_checkpoint
 from workers.engine.engine import Engine, Request
 from workers.prepare import ProgressLine
 from workers.settings import WorkerSettings
 
-_FIELDS = {"prompt", "messages", "settings", "checkpoint", "run_id", "given_text"}
+_FIELDS = {"prompt", "messages", "settings", "checkpoint", "run_id", "given_text", "arms"}
 
 
 def open_local_runs(settings: WorkerSettings) -> "LocalRuns":
@@ -39,20 +40,24 @@ class LocalRuns:
         self._engines: dict[str, Engine] = {}
 
     def run(self, line: bytes, *, default_id: str) -> Iterator[Event]:
-        """The events of the request in `line`. Raises DecodeLabError before the first of them."""
+        """The events of the request in `line`. Raises DecodeLabError before the first of them.
+
+        The settings under its `arms` are those of requests to come: they are checked as its own are, so that nothing
+        runs where one of them would be refused.
+        """
         began_s = time.perf_counter()
         values = _read_request(line)
-        settings = Settings.parse(values.get("settings", {}))
-        if settings.seed is None:
-            settings = settings.with_changes(seed=secrets.randbits(64))
-        if settings.constraint is not None:
-            check_constraint(settings.constraint)
+        settings, *later = [_settings(arm) for arm in (values.get("settings", {}), *values.get("arms", []))]
+        loading_s = time.perf_counter()
         engine = self._engine(values.get("checkpoint"))
-        load_ms = _ms_since(began_s)
-        text, prompt_ids = _prompt(engine.checkpoint, values, settings)
+        load_ms = _ms_since(loading_s)
         run_id = values.get("run_id") or default_id
-        engine.add(_engine_request(engine.checkpoint, run_id, prompt_ids, settings, values.get("given_text")))
+        for arm in later:
+            admit(engine.checkpoint, _engine_request(engine.checkpoint, run_id, values, arm)[1])
+        text, request = _engine_request(engine.checkpoint, run_id, values, settings)
+        engine.add(request)
         info = engine.checkpoint.info
+        prompt_ids = request.prompt_token_ids
         yield Event(run_id, 1, 0, Started(info.name, info.device, info.dtype, prompt_ids, 0.0, load_ms, text))
         first_ms: float | None = None
         for seq, payload in enumerate(_payloads(engine), start=1):
@@ -70,13 +75,26 @@ class LocalRuns:
         return self._engines[entry.name]
 
 
+def _settings(values: dict[str, Any]) -> Settings:
+    """Settings with a seed, whose constraint is one. Raises SettingError."""
+    settings = Settings.parse(values)
+    if settings.seed is None:
+        settings = settings.with_changes(seed=secrets.randbits(64))
+    if settings.constraint is not None:
+        check_constraint(settings.constraint)
+    return settings
+
+
 def _engine_request(
-    checkpoint: Checkpoint, run_id: str, prompt_ids: tuple[int, ...], settings: Settings, given_text: str | None
-) -> Request:
+    checkpoint: Checkpoint, run_id: str, values: dict[str, Any], settings: Settings
+) -> tuple[str | None, Request]:
+    """A chat as its template gives it, or None; and what the engine is to do."""
+    text, prompt_ids = _prompt(checkpoint, values, settings)
+    given_text = values.get("given_text")
     if given_text is None:
-        return Request(run_id, prompt_ids, settings)
+        return text, Request(run_id, prompt_ids, settings)
     given = checkpoint.encode(given_text, parse_special=settings.parse_special, continues=True)
-    return Request.to_score(run_id, prompt_ids, settings, given=given)
+    return text, Request.to_score(run_id, prompt_ids, settings, given=given)
 
 
 def _loader(settings: WorkerSettings) -> Callable[[CatalogEntry], Checkpoint]:
@@ -116,6 +134,8 @@ def _read_request(line: bytes) -> dict[str, Any]:
         raise PromptError(f"a request has the fields {', '.join(sorted(_FIELDS))}, not {unknown[0]}", field=unknown[0])
     if not isinstance(values.get("given_text"), str | None):
         raise PromptError("the text to score must be text", field="text")
+    if not isinstance(values.get("arms", []), list):
+        raise PromptError('"arms" must be a list of settings', field="arms")
     return values
 
 

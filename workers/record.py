@@ -63,6 +63,7 @@ class Record:
 
     run_id: str
     is_score: bool = False
+    is_searched: bool = False  # its tokens come from a beam search
     milestones: list[Event] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     next_seq: int = 0
@@ -79,7 +80,9 @@ class Record:
     @classmethod
     def of_saved(cls, claim: Claim) -> "Record":
         """The record that the database holds."""
-        record = cls(claim.lease.run_id, is_score=claim.given_text is not None, ttft_ms=claim.ttft_ms)
+        is_score = claim.given_text is not None
+        is_searched = not is_score and claim.settings.get("num_beams", 1) != 1
+        record = cls(claim.lease.run_id, is_score=is_score, is_searched=is_searched, ttft_ms=claim.ttft_ms)
         record.add_all(sorted((*claim.milestones, *claim.tokens), key=lambda event: event.seq))
         record.mark_saved()
         return record
@@ -185,26 +188,48 @@ class Record:
         return replace(whole, kv_positions=kv_positions, kv_bytes=kv_bytes)
 
     def _known_passes(self, *, before: int | None = None) -> Passes:
-        """Those that the events tell of: a prefill of what there was, then a pass for every further token.
+        """Those that the events tell of, over the attempts `before` one.
 
-        Where a text is scored, for every few.
+        An attempt prefills what there is when it begins, and takes a pass for every token after its first; where a text
+        is scored, for every few. A beam search begins with the prompt each time.
+
+        What told of nothing is not counted, because nobody knows of it: a later attempt that was lost before its first
+        token, the decode passes of a beam search that was lost before its end, passes whose tokens were not told. A
+        beam search whose tokens were told without its lineage took at least the passes that are counted. Events from
+        before there was `is_whole` tell it only of prompts longer than a chunk.
         """
         prefilled = self.prefilled
         if prefilled is None:
             return Passes()
-        total, num_positions, num_prompt = Passes(), prefilled.num_prompt_tokens, prefilled.num_prompt_tokens
+        total, num_tokens = Passes(), 0
         for attempt in sorted({self._prefilled_by, *self._num_tokens_by_attempt}):
             if before is not None and attempt >= before:
                 break
-            num_tokens = self._num_tokens_by_attempt.get(attempt, 0)
-            num_prefill = prefilled.num_passes if attempt == self._prefilled_by else num_chunks(num_positions)
-            num_further = max(0, num_tokens - 1)
-            if self.is_score:
-                total += Passes(num_prefill + num_score_passes(num_further), 0, num_prompt)
-            else:
-                total += Passes(num_prefill, num_further, num_prompt)
-            num_positions += num_tokens
+            num_own = self._num_tokens_by_attempt.get(attempt, 0)
+            num_prefill = prefilled.num_passes
+            if attempt != self._prefilled_by and not self.is_searched:
+                num_prefill = 1 if self._is_whole else num_chunks(prefilled.num_prompt_tokens + num_tokens)
+            num_tokens += num_own
+            num_read, num_decode = self._passes_after_prefill(num_own, num_tokens)
+            total += Passes(num_prefill + num_read, num_decode, prefilled.num_prompt_tokens)
         return total
+
+    def _passes_after_prefill(self, num_own: int, num_tokens: int) -> tuple[int, int]:
+        """Prefill and decode passes of an attempt that told `num_own` tokens and left `num_tokens` in all."""
+        num_further = max(0, num_own - 1)
+        if self.is_score:
+            return (num_further if self._is_whole else num_score_passes(num_further)), 0
+        if self.is_searched and num_own:
+            return 0, (self.beams.num_steps if self.beams else num_tokens) - 1
+        return 0, num_further
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the checkpoint takes what it prefills in one pass."""
+        prefilled = self.prefilled
+        return prefilled is not None and (
+            prefilled.is_whole or prefilled.num_passes < num_chunks(prefilled.num_computed)
+        )
 
     @property
     def _prefilled_by(self) -> int:

@@ -66,7 +66,8 @@ class CompareView:
         rows = "".join(_figures_row(arm) for arm in self.arms)
         return (
             '<div class="dl-scroll"><table class="dl-table"><thead><tr><th>arm</th><th>settings</th><th>stop</th>'
-            '<th class="dl-num">tokens</th><th class="dl-num">mean logprob</th><th class="dl-num">perplexity</th>'
+            '<th class="dl-num">tokens</th><th class="dl-num">mean raw logprob</th>'
+            '<th class="dl-num">raw perplexity</th>'
             '<th class="dl-num">distinct-2</th><th class="dl-num">TTFT</th><th class="dl-num">tok/s</th></tr></thead>'
             f"<tbody>{rows}</tbody></table></div>"
         )

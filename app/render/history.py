@@ -12,7 +12,7 @@ from models.events import RunKind
 
 _HEAD: Final = (
     "<thead><tr><th>time (UTC)</th><th>prompt</th><th>text</th><th>settings</th><th>stop</th>"
-    '<th class="dl-num">tokens</th><th class="dl-num">tok/s</th><th class="dl-num">mean logprob</th></tr></thead>'
+    '<th class="dl-num">tokens</th><th class="dl-num">tok/s</th><th class="dl-num">mean raw logprob</th></tr></thead>'
 )
 _NUM_PROMPT_CHARACTERS: Final = 48
 _NUM_TEXT_CHARACTERS: Final = 64

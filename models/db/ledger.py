@@ -1,4 +1,8 @@
-"""A token event as a row and back, exactly: what is searched has columns, the rest is one compact blob."""
+"""A token event as a row and back, exactly: what is searched has columns, the rest is one compact blob.
+
+The blob is `models.db.columns` of the candidates behind what belongs to the token as a whole. Where they do not fit
+there, and in rows of earlier versions, it is one compressed JSON array, which its first byte tells.
+"""
 
 import zlib
 from collections.abc import Sequence
@@ -6,12 +10,15 @@ from typing import Any, Final
 
 import orjson
 
+from models.db.columns import UnfitError, pack_candidates, unpack_candidates
 from models.db.runs import Token
+from models.errors import EventError
 from models.events import Candidate, Event, Others, Tax, TokenPicked
 
+_COMPACT: Final = 1  # the first byte of a compact blob; that of compressed JSON is 0x78
 _NUM_PLAIN: Final = 7  # the fields of a Candidate that every one has
 
-DAMAGE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+DAMAGE: Final = (EventError, ValueError, LookupError, TypeError, AttributeError, zlib.error)
 """What reading a row that was written whole, and is whole no longer, can raise."""
 
 
@@ -43,9 +50,7 @@ def token_row(event: Event) -> dict[str, Any]:
 def token_event(row: Token) -> Event:
     """The inverse of `token_row`."""
     # What a later version added stands at the end, and only where there is something to say.
-    rank_processed, entropy_processed, kept, removed_mass, others, candidates, *tax = orjson.loads(
-        zlib.decompress(row.ledger)
-    )
+    rank_processed, entropy_processed, kept, removed_mass, others, candidates, *tax = _unpack(row.ledger)
     token = TokenPicked(
         position=row.position,
         token_id=row.token_id,
@@ -62,7 +67,7 @@ def token_event(row: Token) -> Event:
         entropy_processed=entropy_processed,
         kept=kept,
         removed_mass=removed_mass,
-        candidates=tuple(_candidate(values) for values in candidates),
+        candidates=candidates,
         others=Others(*others),
         elapsed_ms=row.elapsed_ms,
         tax=Tax(*tax[0]) if tax else None,
@@ -71,12 +76,28 @@ def token_event(row: Token) -> Event:
 
 
 def _pack(token: TokenPicked) -> bytes:
-    candidates = [_values(candidate) for candidate in token.candidates]
     others = [token.others.raw, token.others.processed]
-    values = [token.rank_processed, token.entropy_processed, token.kept, token.removed_mass, others, candidates]
-    if token.tax is not None:
-        values.append([token.tax.bits, token.tax.displaced])
-    return zlib.compress(orjson.dumps(values), 6)
+    values = [token.rank_processed, token.entropy_processed, token.kept, token.removed_mass, others]
+    tax = [] if token.tax is None else [[token.tax.bits, token.tax.displaced]]
+    try:
+        texts, numbers = pack_candidates(token.candidates)
+    except UnfitError:
+        candidates = [_values(candidate) for candidate in token.candidates]
+        return zlib.compress(orjson.dumps([*values, candidates, *tax]), 6)
+    told = zlib.compress(orjson.dumps([*values, texts, *tax]), 9)
+    return bytes([_COMPACT]) + len(told).to_bytes(4, "big") + told + numbers
+
+
+def _unpack(ledger: bytes) -> list[Any]:
+    """What `_pack` was given, the candidates as such. Raises what `DAMAGE` lists."""
+    if ledger[0] != _COMPACT:
+        values: list[Any] = orjson.loads(zlib.decompress(ledger))
+        values[5] = tuple(_candidate(candidate) for candidate in values[5])
+        return values
+    end = 5 + int.from_bytes(ledger[1:5], "big")
+    values = orjson.loads(zlib.decompress(ledger[5:end]))
+    values[5] = unpack_candidates(values[5], ledger[end:])
+    return values
 
 
 def _values(c: Candidate) -> list[Any]:

@@ -33,7 +33,7 @@ from workers.engine.what_if import what_if
 LENGTHS: Final = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 25, 33, 60)  # the window is 8
 NUM_TOKENS: Final = 10  # so that the shortest prompt crosses it too
 NUM_SEARCHED: Final = 6
-NUM_SAMPLED: Final = 2  # a step after the prompt, and one after a step
+NUM_SAMPLED: Final = 3  # a step after the prompt, and two after a step
 
 
 def _prompts() -> list[list[int]]:

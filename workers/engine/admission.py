@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sized
 
 from models.errors import PromptError, SettingError
 from models.presence import CheckpointInfo
-from models.sampling import Settings
+from models.sampling import MAX_NEW_TOKENS, Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.constraint import Matcher
 from workers.engine.sequence import Limits, Request, Sequence
@@ -81,4 +81,8 @@ def _check_text(given: tuple[int, ...], num_prompt: int, checkpoint: Checkpoint)
             f"the prompt has {num_prompt:,} tokens, the text {len(given):,}, and {checkpoint.info.name} has room for "
             f"{checkpoint.info.context_length:,}, both together; shorten the text",
             field="text",
+        )
+    if len(given) > MAX_NEW_TOKENS:
+        raise PromptError(
+            f"the text has {len(given):,} tokens and a run at most {MAX_NEW_TOKENS:,}; shorten the text", field="text"
         )

@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from models.constraint import Constraint
 from models.errors import ConstraintError
 from models.grammar import constraint_error, grammar_of
-from models.grammar_compiler import compile_grammar, make_tokenizer, refuse_error
+from models.grammar_compiler import NOTHING, compile_grammar, make_tokenizer, refuse_error
 from workers.engine.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]  # (vocab,): whether a token is allowed
+NUM_KEPT: Final = 64
+"""Positions of a given text for which what is allowed is remembered: more than any pass goes over."""
+
 _NO_ENDS: Final[frozenset[int]] = frozenset()
-_NUM_REMEMBERED: Final = 64  # positions: twice as many as a pass over a given text has
 
 
 class Compiler:
@@ -146,7 +148,8 @@ class Matcher:
             return
         if not self._matcher.consume_token(token_id):
             raise ConstraintError(
-                f"token {token_id} at output position {self._num_accepted} breaks the constraint: {self._reason()}"
+                f"the constraint does not take token {token_id} at output position {self._num_accepted}: "
+                f"{self._reason()}"
             )
         self._num_accepted += 1
         self._going_on = None
@@ -172,18 +175,20 @@ class Matcher:
                 mask[list(self._never_first)] = False
             if not mask.any() and not self.can_end:
                 raise ConstraintError(
-                    f"at output position {self._num_accepted} no token of this checkpoint continues what the "
-                    f"constraint asks for: {self._reason()}"
+                    f"the constraint came to a dead end at output position {self._num_accepted}: {self._reason()}. "
+                    "What was written before it is kept; change the constraint, or use another checkpoint"
                 )
             self._going_on = mask
         return self._going_on
 
     def _reason(self) -> str:
+        """Why it goes no further."""
         try:
             refuse_error(self._matcher)
         except ValueError as exc:
-            return str(exc)
-        return "it has come to a dead end"
+            if str(exc) != NOTHING:
+                return str(exc)
+        return "it asks for text there that no token of this checkpoint can write"
 
 
 class Allowances:
@@ -192,28 +197,33 @@ class Allowances:
     After the first token that breaks it nothing can make the output right again: from there on everything counts as
     allowed, as if there were no constraint.
 
-    Positions are asked for from the first to the last; a pass over some of them may come back to its own.
+    Readers go forward, some positions at a time. The latest `NUM_KEPT` are remembered, so memory does not grow with the
+    text; whoever asks for an earlier one has the text read again from its beginning.
     """
 
     def __init__(self, matcher: Matcher, token_ids: Sequence[int]) -> None:
         """`matcher` stands before the first of `token_ids`."""
-        self._matcher: Matcher | None = matcher
+        self._beginning = matcher
         self._vocab_size = matcher.vocab_size
         self._token_ids = token_ids
-        self._num_done = 0
-        self._masks: deque[NDArray[np.uint8]] = deque(maxlen=_NUM_REMEMBERED)  # packed, of the last positions
+        self._begin()
+
+    def _begin(self) -> None:
+        self._matcher: Matcher | None = self._beginning.fork()
+        self._masks: deque[NDArray[np.uint8]] = deque(maxlen=NUM_KEPT)  # packed, of the latest positions
+        self._num_read = 0  # positions
 
     def at(self, position: int) -> Mask:
-        """What may stand at `position`, at most the one after the last token. Raises ValueError for one long past."""
-        while self._num_done <= position:
-            self._masks.append(np.packbits(self._next(self._num_done)))
-            self._num_done += 1
-        place = position - (self._num_done - len(self._masks))
-        if place < 0:
-            raise ValueError(f"position {position} has passed; what it allowed is forgotten")
-        return np.unpackbits(self._masks[place], count=self._vocab_size).astype(bool)
+        """What may stand at `position`, at most the one after the last token."""
+        if position < self._num_read - len(self._masks):
+            self._begin()
+        while self._num_read <= position:
+            self._masks.append(np.packbits(self._next()))
+            self._num_read += 1
+        return np.unpackbits(self._masks[position - self._num_read], count=self._vocab_size).astype(bool)
 
-    def _next(self, position: int) -> Mask:
+    def _next(self) -> Mask:
+        position = self._num_read
         if position and self._matcher is not None:
             token_id = self._token_ids[position - 1]
             if self._matcher.allowed()[token_id]:

@@ -157,6 +157,7 @@ class Engine:
             num_passes=counters.num_prefill,
             prefill_ms=counters.prefill_ms,
             kv_bytes=cache.num_bytes,
+            is_whole=self.checkpoint.info.prefills_whole,
         )
         outputs.append(Output(sequence.sequence_id, prefilled))
         if search is not None:
@@ -293,8 +294,7 @@ class Engine:
             kv_bytes=cache.num_bytes if cache else 0,
             timing=sequence.counters.timing(),
         )
-        lineage = search.traced() if search is not None else None
         outputs.extend(Output(sequence.sequence_id, token) for token in released)
-        if lineage is not None:
+        if search is not None and (lineage := search.traced()) is not None:
             outputs.append(Output(sequence.sequence_id, lineage))
         outputs.append(Output(sequence.sequence_id, ended))

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from models.events import Passes, StopReason, Timing, TokenPicked
-from models.sampling import Settings
+from models.sampling import MAX_NEW_TOKENS, Settings
 from workers.engine.constraint import Allowances, Mask, Matcher
 from workers.engine.stopping import Decision, Match, StepFacts, decide
 from workers.engine.transcript import Transcript
@@ -35,8 +35,9 @@ class Request:
         generated: tuple[int, ...] = (),
     ) -> Self:
         """A run over a given text. It ends where the text does: its budget is the text, and no other rule of
-        `settings` stops it."""
-        whole = settings.with_changes(stop=[], stop_token_ids=[], max_tokens=len(given))
+        `settings` stops it. A text beyond every budget is admission's to refuse."""
+        budget = min(len(given), MAX_NEW_TOKENS)
+        whole = settings.with_changes(stop=[], stop_token_ids=[], max_tokens=budget)
         return cls(sequence_id, prompt_token_ids, whole, generated, given)
 
 

@@ -120,6 +120,13 @@ def test_a_constraint_that_nothing_satisfies_is_refused(start: Start) -> None:
     assert (error["code"], error["field"]) == ("invalid_setting", "constraint")
 
 
+def test_no_arm_runs_where_a_later_one_is_refused(start: Start) -> None:
+    arms = ("--arm", ENDLESS, "--arm", '{"stop_token_ids": [100000]}')
+    out, err = (process := start("compare", "the", *arms)).communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert b"stop_token_ids" in err
+
+
 def test_more_requests_and_events_than_both_pipes_hold(start: Start) -> None:
     """The child tells of its first run long before it reads its last request: nobody may wait for the other."""
     arm = ("--arm", '{"max_tokens": 4, "alternatives": 50}')

@@ -143,12 +143,13 @@ def test_figures_by_hand() -> None:
         mean_logprob=pytest.approx(-1.5),
         mean_logprob_processed=pytest.approx(-0.75),
         perplexity=pytest.approx(math.exp(1.5)),
+        perplexity_processed=pytest.approx(math.exp(0.75)),
         distinct={1: pytest.approx(2 / 3), 2: 1.0, 3: 1.0},
     )
 
 
 def test_figures_of_nothing_are_none() -> None:
-    assert figures([]) == Figures(0, None, None, None, {1: None, 2: None, 3: None})
+    assert figures([]) == Figures(0, None, None, None, None, {1: None, 2: None, 3: None})
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,11 @@ def test_comparison_has_a_divergence_for_each_arm_that_parts() -> None:
     assert values["baseline"] == 0
     assert [(d["arm"], d["position"]) for d in values["divergence"]] == [(2, 1)]
     assert values["prefill_passes"] == 3
-    assert values["figures"][0]["num_tokens"] == 2
+    figures = values["figures"][0]
+    assert figures["num_tokens"] == 2
+    assert figures["raw_mean_logprob"] == figures["mean_logprob"]
+    assert figures["raw_perplexity"] == figures["perplexity"] == math.exp(-figures["raw_mean_logprob"])
+    assert figures["perplexity_processed"] == math.exp(-figures["mean_logprob_processed"])
 
 
 def test_comparison_with_seeds_compares_equal_samples() -> None:

@@ -1,5 +1,6 @@
 """What a matcher allows: byte for byte what its slow twin says, and never a token that is no text."""
 
+import functools
 import random
 import tracemalloc
 from typing import Any
@@ -17,13 +18,13 @@ from models.sampling import Settings
 from tests.fakes import tokenizers
 from tests.fakes.scripted import Script, scripted_checkpoint
 from workers.engine.checkpoint import Checkpoint
-from workers.engine.constraint import Allowances, Compiler, Matcher
+from workers.engine.constraint import NUM_KEPT, Allowances, Compiler, Mask, Matcher
 from workers.engine.constraint_oracle import allowed_next
-from workers.engine.replay import SPAN_POSITIONS
 from workers.engine.vocabulary import Vocabulary
 
 KINDS = ("words", "metaspace", "byte_level", "chatml")
 CHECKPOINTS = {kind: scripted_checkpoint(getattr(tokenizers, kind)(), Script([5])) for kind in KINDS}
+LETTER_A = next(i for i in range(300) if CHECKPOINTS["words"].vocabulary.token_bytes(i) == b"a")
 TEXT = 40  # an ordinary token of each
 
 
@@ -129,7 +130,7 @@ class TestEnds:
         got = compiler.compile(Constraint(regex="a?"))
         assert np.flatnonzero(got.allowed()).tolist() == sorted({7, 500, checkpoint.tokenizer("a").input_ids[0]})
         got.accept(7)
-        with pytest.raises(ConstraintError, match="token 8 at output position 0 breaks the constraint"):
+        with pytest.raises(ConstraintError, match="does not take token 8 at output position 0"):
             got.accept(8)
 
     def test_an_empty_text_is_complete_at_once(self) -> None:
@@ -199,28 +200,40 @@ class TestTokens:
         assert one.is_complete
 
 
-class TestATextThatIsThereAlready:
-    def test_memory_does_not_grow_with_the_text(self) -> None:
-        checkpoint = CHECKPOINTS["words"]
-        given_ids = [TEXT] * 3000
-        allowances = Allowances(matcher(checkpoint, {"regex": "(?s:.)*"}), given_ids)
-        assert allowances.at(99)[TEXT]
-        tracemalloc.start()
-        try:
-            for position in range(100, 3000):
-                assert allowances.at(position)[TEXT]
-            held_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert held_bytes < 100_000
+class TestOfAGivenText:
+    @settings(max_examples=20, deadline=None, derandomize=True)
+    @given(st.lists(st.integers(0, 300), max_size=12))
+    def test_any_position_in_any_order_is_what_a_matcher_allows_there(self, positions: list[int]) -> None:
+        got, expected = self.allowances(), self.expected()
+        for position in positions:
+            assert (got.at(position) == expected[position]).all()
 
-    def test_what_is_long_past_is_forgotten(self) -> None:
+    def test_memory_does_not_grow_with_the_text(self) -> None:
+        got = self.allowances()
+        tracemalloc.start()
+        held = []
+        for position in (NUM_KEPT + 10, 240):
+            for earlier in range(position):
+                got.at(earlier)
+            held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert held[1] - held[0] < 4000  # a mask of this small vocabulary is 150 bytes
+
+    @staticmethod
+    def allowances() -> Allowances:
+        """Of the letter a 300 times where 250 are allowed: after the 251st everything is."""
         checkpoint = CHECKPOINTS["words"]
-        allowances = Allowances(matcher(checkpoint, {"regex": "a*"}), [TEXT] * 200)
-        assert allowances.at(150).all()
-        assert allowances.at(150 - SPAN_POSITIONS).all()
-        with pytest.raises(ValueError, match="position 0 has passed"):
-            allowances.at(0)
+        return Allowances(matcher(checkpoint, {"regex": "a{250}b?"}), [LETTER_A] * 300)
+
+    @staticmethod
+    @functools.cache
+    def expected() -> list[Mask]:
+        walked, masks = matcher(CHECKPOINTS["words"], {"regex": "a{250}b?"}), []
+        for _ in range(250):
+            masks.append(walked.allowed())
+            walked.accept(LETTER_A)
+        everything = np.ones(walked.vocab_size, dtype=bool)
+        return [*masks, walked.allowed(), *[everything] * 50]
 
 
 class TestRefusals:
@@ -238,8 +251,23 @@ class TestRefusals:
         got = self.two_letters().compile(Constraint(regex="abc"))
         got.accept(0)
         got.accept(1)
-        with pytest.raises(ConstraintError, match="at output position 2 no token of this checkpoint continues"):
+        with pytest.raises(ConstraintError) as dead_end:
             got.allowed()
+        assert dead_end.value.message == (
+            "the constraint came to a dead end at output position 2: it asks for text there that no token of this "
+            "checkpoint can write. What was written before it is kept; change the constraint, or use another checkpoint"
+        )
+
+    def test_a_limit_of_the_compiler_is_told_in_plain_words(self) -> None:
+        got = self.two_letters().compile(Constraint(grammar='start: s\ns: s s s | "a" | "b" |'))
+
+        def write() -> None:
+            for token_id in [0, 1] * 400:
+                got.accept(token_id)
+                got.allowed()
+
+        with pytest.raises(ConstraintError, match="takes too much work; make it simpler, or left-recursive"):
+            write()
 
     @staticmethod
     def two_letters() -> Compiler:

@@ -94,6 +94,8 @@ def test_the_same_seed_gives_the_same_tokens(folder: Path) -> None:
         ({"prompt": "a", "given_text": 5}, "invalid_prompt", "text"),
         ({"prompt": "a", "given_text": "a\ud800"}, "invalid_prompt", "text"),
         ({"prompt": "", "given_text": "a"}, "invalid_prompt", "prompt"),
+        ({"prompt": "a", "arms": {}}, "invalid_prompt", "arms"),
+        ({"prompt": "a", "arms": [5]}, "invalid_setting", "settings"),
         ({"prompt": "a", "messages": []}, "invalid_chat", "messages"),
         ({"messages": [{"role": "user", "content": "hi"}]}, "invalid_chat", "messages"),  # it has no template
         ({}, "invalid_prompt", "prompt"),
@@ -107,6 +109,26 @@ def test_a_request_that_cannot_run_is_refused(folder: Path, request_: Any, code:
     with pytest.raises(DecodeLabError) as refused:
         next(local_runs.run(line.encode(), default_id="a"))
     assert (refused.value.code, refused.value.field) == (code, field)
+
+
+@pytest.mark.parametrize(
+    ("arm", "field"),
+    [
+        ({"stop_token_ids": [100_000]}, "stop_token_ids"),
+        ({"banned": [100_000]}, "banned"),
+        ({"constraint": {"regex": "[^\\s\\S]"}}, "constraint"),
+        ({"constraint": {"grammar": "start: <[100000]>"}}, "constraint"),
+        ({"top_p": 2}, "top_p"),
+    ],
+)
+def test_nothing_runs_where_a_later_arm_is_refused(folder: Path, arm: dict[str, Any], field: str) -> None:
+    local_runs = LocalRuns(Catalog.parse(f"tiny={folder}", folder.parent), checkpoints.load_entry)
+    asked = {"prompt": "the", "settings": {"max_tokens": 1}, "arms": [{"max_tokens": 2}, arm]}
+    with pytest.raises(DecodeLabError) as refused:
+        next(local_runs.run(json.dumps(asked).encode(), default_id="a"))
+    assert refused.value.field == field
+    del asked["arms"][1]  # type: ignore[attr-defined]
+    assert len(list(local_runs.run(json.dumps(asked).encode(), default_id="a"))) == 4  # its own run alone
 
 
 def test_a_given_text_is_scored(folder: Path) -> None:

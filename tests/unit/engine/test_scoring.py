@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from models.errors import PromptError, RunError, SettingError
 from models.events import Ended, StopReason, TokenPicked
 from models.sampling import Settings
-from tests.fakes import scripted
+from tests.fakes import scripted, tokenizers
 from tests.fakes.any_settings import any_settings
 from tests.fakes.engine_runs import Told, drain, request, run, told
 from tests.fakes.phrases import FOX, ids, saying
@@ -253,6 +253,13 @@ class TestInTheEngine:
     def test_saved_tokens_of_another_text_are_refused(self, tiny_llama: Checkpoint) -> None:
         with pytest.raises(PromptError, match="saved tokens are not those of the text"):
             Engine(tiny_llama).add(scoring(tiny_llama, [5, 6, 7], generated=(5, 7)))
+
+    @pytest.mark.parametrize("room", [8192, 2_000_000])
+    def test_a_text_beyond_every_budget_is_refused_as_a_text(self, room: int) -> None:
+        checkpoint = scripted.scripted_checkpoint(tokenizers.words(), scripted.Script([5]), context_length=room)
+        with pytest.raises(PromptError, match=r"1,000,001.*shorten the text") as refused:
+            Engine(checkpoint).add(scoring(checkpoint, [5] * 1_000_001))
+        assert refused.value.field == "text"
 
     @pytest.mark.parametrize("fault", [scripted.gives_nan, scripted.gives_nothing, scripted.gives_only(5)])
     def test_the_tokens_before_a_fault_are_kept(self, fault: scripted.Fault) -> None:

@@ -155,7 +155,7 @@ def test_at_temperature_0_the_constraint_stands_before_temperature() -> None:
         ({"json_schema": {"properties": {f"p{i}": True for i in range(6000)}}}, "takes too long"),
         ({"json_schema": {"allOf": [{"type": "string", "pattern": f".*{i}.*"} for i in range(2000)]}}, "too"),
         ({"grammar": "start: A0\n" + "\n".join(f"A{i}: A{i + 1} A{i + 1}" for i in range(60)) + '\nA60: "a"'}, "too"),
-        ({"grammar": "start: " + " | ".join(f'"w{i}"' for i in range(8000))}, "8003 items"),
+        ({"grammar": "start: " + " | ".join(f'"w{i}"' for i in range(8000))}, "too much work"),
     ],
 )
 def test_what_cannot_be_used_is_refused(constraint: dict[str, Any], words: str) -> None:

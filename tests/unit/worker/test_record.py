@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from models.events import Event, Passes, Resumed, StopReason, StopRecord
-from tests.fakes.events import ended, history, token
+from tests.fakes.events import beams, ended, history, prefilled, token
 from workers.record import Claim, Lease, Record, Summary
 
 
@@ -125,6 +125,68 @@ def test_the_passes_of_a_resumed_score_go_over_several_tokens_each() -> None:
     record.add_all([Event("r", 2, 35, Resumed(33)), Event("r", 2, 36, token(33))])
     lost = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
     assert lost.passes == Passes(prefill=(1 + 2) + 1, decode=0, prompt_tokens_computed=6)
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_checkpoint_that_prefills_whole_took_one_pass_at_each_attempt(says_so: bool) -> None:
+    """By hand: a prompt of 600 in one pass, which tells it too; 4 tokens in 3 more; then 604 in one, 2 tokens in 1."""
+    record = prefilled_whole(600, is_whole=says_so)
+    record.add_all([Event("r", 2, 6, Resumed(4)), Event("r", 2, 7, token(4)), Event("r", 2, 8, token(5))])
+    lost = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
+    assert lost.passes == Passes(prefill=1 + 1, decode=3 + 1, prompt_tokens_computed=1200)
+
+
+def test_a_prompt_that_grew_past_a_chunk_is_one_pass_where_the_checkpoint_says_so() -> None:
+    record = prefilled_whole(510, is_whole=True)
+    record.add_all([Event("r", 2, 6, Resumed(4)), Event("r", 2, 7, token(4))])
+    assert record.ended_without_engine(StopRecord(StopReason.WORKER_LOST)).passes.prefill == 2
+
+
+def test_a_checkpoint_that_prefills_whole_scores_by_single_positions() -> None:
+    record = prefilled_whole(3, is_whole=True)
+    record.is_score = True
+    lost = record.ended_without_engine(StopRecord(StopReason.WORKER_LOST))
+    assert lost.passes == Passes(prefill=1 + 3, decode=0, prompt_tokens_computed=3)
+
+
+def prefilled_whole(num_prompt: int, *, is_whole: bool) -> Record:
+    """An attempt that gave 4 tokens."""
+    first, _, *tokens = history("r", 4)
+    told = prefilled(num_prompt_tokens=num_prompt, num_computed=num_prompt, is_whole=is_whole)
+    return Record.of_saved(claim(first, Event("r", 1, 1, told), *tokens))
+
+
+class TestBeams:
+    """A search tells its tokens when it is over, then its lineage. The prompt is 600 tokens, 2 passes."""
+
+    def test_one_that_was_lost_before_its_end_told_of_its_prefill_alone(self) -> None:
+        assert self.passes(self.searched(0)) == Passes(2, 0, 600)
+
+    def test_a_lineage_has_all_steps(self) -> None:
+        """By hand: 9 steps for 4 tokens, the first of them after the prefill."""
+        record = self.searched(4)
+        record.add(Event("r", 1, 6, beams(num_steps=9)))
+        assert self.passes(record) == Passes(2, 8, 600)
+
+    def test_a_later_attempt_begins_with_the_prompt(self) -> None:
+        """By hand: attempt 1 told 4 of 6 tokens, so it was over, and took what attempt 2 took."""
+        record = self.searched(4)
+        record.add_all([Event("r", 2, 6, Resumed(4)), Event("r", 2, 7, token(4)), Event("r", 2, 8, token(5))])
+        assert self.passes(record) == Passes(2 + 2, 3 + 5, 1200)  # at least
+        record.add(Event("r", 2, 9, beams(num_steps=9)))
+        assert self.passes(record) == Passes(2 + 2, 8 + 8, 1200)
+        whole = record.of_whole_run(ended(passes=Passes(2, 8, 600)), attempt=2)
+        assert whole.passes == Passes(2 + 2, 8 + 8, 1200)
+
+    @staticmethod
+    def searched(num_tokens: int) -> Record:
+        first, _, *tokens = history("r", num_tokens)
+        told = Event("r", 1, 1, prefilled(num_prompt_tokens=600, num_computed=600, num_passes=2))
+        return Record.of_saved(replace(claim(first, told, *tokens), settings={"num_beams": 3}))
+
+    @staticmethod
+    def passes(record: Record) -> Passes:
+        return record.ended_without_engine(StopRecord(StopReason.WORKER_LOST)).passes
 
 
 def test_an_engine_that_had_no_cache_any_more_does_not_undo_what_was_told() -> None:
