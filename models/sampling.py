@@ -153,11 +153,12 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_beams(self) -> Self:
-        if self.num_beams > 1:
-            for field, words in _NOT_WITH_BEAMS.items():
-                if getattr(self, field):
-                    reason = f"{words} while num_beams is {self.num_beams}; leave it out, or set num_beams to 1"
-                    raise PydanticCustomError("not_with_beams", "{reason}", {"field": field, "reason": reason})
+        if self.num_beams > 1 and self.stop:
+            reason = (
+                "a beam search does not look for stop strings, so there can be none while num_beams is "
+                f"{self.num_beams}; leave it out, or set num_beams to 1"
+            )
+            raise PydanticCustomError("not_with_beams", "{reason}", {"field": "stop", "reason": reason})
         return self
 
     @classmethod
@@ -226,12 +227,6 @@ class Settings(BaseModel):
                 f"num_beams: it is {self.num_beams}, and a text that is given is not searched for; leave it at 1",
                 field="num_beams",
             )
-
-
-_NOT_WITH_BEAMS: Final = {
-    "stop": "a beam search does not look for stop strings, so there can be none",
-    "constraint": "a beam search follows no constraint, so there can be none",
-}
 
 
 def refuse_doubled(value: Any, field: str) -> None:

@@ -168,7 +168,8 @@ GROUPS: Final = (
                 "num_beams",
                 "integer",
                 "Follows this many texts side by side, 2 to 16, and takes the best. Nothing is drawn then: temperature "
-                "and what cuts the tail are inert, and so is the seed. The text comes when the search has ended.",
+                "and what cuts the tail are inert, and so is the seed. A constraint binds each of them. The text comes "
+                "when the search has ended.",
                 off="off",
             ),
             Control(

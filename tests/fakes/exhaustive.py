@@ -18,24 +18,36 @@ NextLogprobs = Callable[[Text], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class World:
-    """Every text of up to `max_length` ids with no end id before its last, and the sum of its log-probabilities."""
+    """Every possible text of up to `max_length` ids that nothing before its last has ended, and the sum of its
+    log-probabilities."""
 
     vocab_size: int
     max_length: int
     end_ids: frozenset[int]
     totals: Mapping[Text, float]
+    is_complete: Callable[[Text], bool] = lambda _: False  # ended without an end id
 
     @classmethod
-    def of(cls, following: NextLogprobs, *, vocab_size: int, max_length: int, end_ids: frozenset[int]) -> "World":
+    def of(
+        cls,
+        following: NextLogprobs,
+        *,
+        vocab_size: int,
+        max_length: int,
+        end_ids: frozenset[int],
+        is_complete: Callable[[Text], bool] = lambda _: False,
+    ) -> "World":
         totals: dict[Text, float] = {(): 0.0}
+        world = cls(vocab_size, max_length, end_ids, totals, is_complete)
         for length in range(max_length):
-            for text in [t for t in totals if len(t) == length and not set(t) & end_ids]:
+            for text in [t for t in totals if len(t) == length and not world.is_whole(t)]:
                 logprobs = following(text)
-                totals |= {(*text, i): totals[text] + float(logprobs[i]) for i in range(vocab_size)}
-        return cls(vocab_size, max_length, end_ids, totals)
+                possible = np.flatnonzero(logprobs > -np.inf).tolist()
+                totals |= {(*text, i): totals[text] + float(logprobs[i]) for i in possible}
+        return world
 
     def is_whole(self, text: Text) -> bool:
-        return len(text) == self.max_length or bool(text and text[-1] in self.end_ids)
+        return len(text) == self.max_length or bool(text and text[-1] in self.end_ids) or self.is_complete(text)
 
     def score(self, text: Text, penalty: float) -> float:
         return self.totals[text] / math.pow(len(text), penalty)
@@ -50,7 +62,7 @@ class World:
         found: list[Text] = []
         num_seen = max(2, 1 + len(self.end_ids)) * num_beams
         for length in itertools.count(1):
-            every = [(*t, i) for t in running for i in range(self.vocab_size)]
+            every = [(*t, i) for t in running for i in range(self.vocab_size) if (*t, i) in self.totals]
             seen = sorted(every, key=self.totals.__getitem__, reverse=True)[:num_seen]
             running = [t for t in seen if not self.is_whole(t)][:num_beams]
             found += [t for t in seen[:num_beams] if self.is_whole(t)]

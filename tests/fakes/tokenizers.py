@@ -67,11 +67,10 @@ def cleaning() -> PreTrainedTokenizerFast:
 
 
 def letters() -> PreTrainedTokenizerFast:
-    """Four letters and an end token: few enough to try every text."""
-    vocabulary = {letter: index for index, letter in enumerate("abcd")} | {"<end>": 4}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
+    """Four letters and an end token: few enough to try every text. No other byte has a token."""
+    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate("abcd")} | {"<end>": 4}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<end>", special=True)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
 

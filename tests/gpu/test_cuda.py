@@ -1,6 +1,7 @@
 """The engine on a CUDA device: the same numbers as on a CPU, within what float32 and bfloat16 allow."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ pytestmark = [
 ]
 
 PROMPTS = ["the quick brown fox", "a cat", "there is 😀 in there"]
-CASES = [
+CASES: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 1.3, "top_p": 0.9, "repetition_penalty": 1.2},
     {"top_k": 20, "min_p": 0.01, "typical_p": 0.9},
     {"num_beams": 4, "no_repeat_ngram_size": 3},
+    {"num_beams": 3, "constraint": {"regex": "[a-z ]*"}},
 ]
 
 
@@ -31,7 +33,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("settings", CASES, ids=str)
-def test_float32_tells_the_same_story_on_both(folder: Path, settings: dict[str, float]) -> None:
+def test_float32_tells_the_same_story_on_both(folder: Path, settings: dict[str, Any]) -> None:
     cpu, cuda = (checkpoints.load(folder, device=device) for device in ("cpu", "cuda"))
     for prompt in PROMPTS:
         expected = run(cpu, prompt, max_tokens=20, **settings)

@@ -5,22 +5,24 @@ The rules are transformers' (5.24, `GenerationMixin._beam_search`). In one step
 1. every running beam is continued by every token; a continuation's total is its beam's total and the token's
    log-probability, added in float32;
 2. the best `num_contenders` continuations by total are looked at, equals by beam and then by token id. They are enough
-   that `num_beams` of them do not end;
+   that `num_beams` of them do not end with an end token;
 3. the best `num_beams` of those that do not end run on. A continuation ends with an end token, and at the longest
-   length whatever its token is;
+   length whatever its token is. Where there is a constraint, its judge may say of a continuation that it ends (nothing
+   but an end may follow), or that it is impossible (nothing may): that one is as if it had never been looked at;
 4. those that end and stand among the best `num_beams` of all finish with a score, total / length ** length_penalty.
    The length is that of the generated tokens alone. The best `num_beams` finished ones of all steps are kept;
 5. everything else is pruned, and its margin says by how much it lost.
 
 There is one difference. transformers marks a free place by a number, a total or score of -1e9: where the vocabulary
 leaves fewer continuations than there are places it runs copies of other beams there, which can finish too, and it
-takes no score below that. Here a beam that does not exist is not there, and a step may have fewer beams.
+takes no score below that. Here a beam that does not exist is not there, and a step may have fewer beams, or none.
 """
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, Literal
 
 import torch
@@ -64,6 +66,22 @@ class Continuation:
     total: float  # a float32: the sum of the processed log-probabilities of its tokens
 
 
+class Fate(Enum):
+    """What a token makes of its beam."""
+
+    GOES_ON = auto()
+    ENDS = auto()
+    IMPOSSIBLE = auto()
+
+
+Judge = Callable[[Continuation], Fate]
+
+
+def goes_on(_: Continuation) -> Fate:
+    """The judge of a search without a constraint."""
+    return Fate.GOES_ON
+
+
 @dataclass(frozen=True, slots=True)
 class Finish:
     """A continuation that has ended, with the score that ranks it among all finished ones."""
@@ -94,23 +112,26 @@ class Step:
 
 
 def decide(
-    logprobs: Tensor, totals: Sequence[float], finished_scores: Sequence[float], *, length: int, rules: BeamRules
+    logprobs: Tensor,
+    totals: Sequence[float],
+    finished_scores: Sequence[float],
+    *,
+    length: int,
+    rules: BeamRules,
+    judge: Judge = goes_on,
 ) -> Step:
     """Decide a step from the processed log-probabilities (beams, vocab), float32, of the tokens that come next.
 
     `totals`: those of the running beams, best first; `finished_scores`: those kept so far; `length`: generated tokens
-    of each continuation, this one included.
+    of each continuation, this one included; `judge`: asked once of each that is looked at.
     """
-    contenders = _best(logprobs, totals, rules.num_contenders)
+    fates = {c: judge(c) for c in _best(logprobs, totals, rules.num_contenders)}
+    contenders = [c for c, fate in fates.items() if fate is not Fate.IMPOSSIBLE]
     is_last = length >= rules.max_length
-    going: list[Continuation] = []
-    ending: list[Continuation] = []
-    late: list[Continuation] = []  # ended, and too far down to finish
-    for rank, contender in enumerate(contenders):
-        if not is_last and contender.token_id not in rules.end_token_ids:
-            going.append(contender)
-        else:
-            (ending if rank < rules.num_beams else late).append(contender)
+    ended = {c for c in contenders if is_last or c.token_id in rules.end_token_ids or fates[c] is Fate.ENDS}
+    going = [c for c in contenders if c not in ended]
+    ending = [c for c in contenders[: rules.num_beams] if c in ended]
+    late = [c for c in contenders[rules.num_beams :] if c in ended]  # too far down to finish
     finishes = [Finish(c, rules.score(c.total, length)) for c in ending]
     num_finished = _num_entering(finishes, finished_scores, rules.num_beams)
     scores = sorted([*finished_scores, *(f.score for f in finishes)], reverse=True)[: rules.num_beams]

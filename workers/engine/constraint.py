@@ -164,6 +164,7 @@ class Matcher:
             never_first=self._never_first,
         )
         twin._num_accepted = self._num_accepted
+        twin._going_on = self._going_on  # which nobody writes to
         return twin
 
     def _continuations(self) -> Mask:

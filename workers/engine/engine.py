@@ -90,7 +90,7 @@ class Engine:
         limits = sequence.limits
         room = limits.context_length - len(sequence.prompt_ids)
         rules = rules_for(sequence.settings, end_token_ids=limits.end_token_ids, room=room)
-        return BeamSearch(rules, self._row(sequence, 0))
+        return BeamSearch(rules, self._row(sequence, 0), matcher=sequence.first_matcher)
 
     def cancel(self, sequence_id: str, reason: StopReason = StopReason.CANCELLED) -> None:
         """End a sequence at the next step, for a reason from outside. One that has ended already is left alone."""

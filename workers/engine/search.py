@@ -2,20 +2,27 @@
 
 Every beam carries the ledger entry of each of its tokens, written in the step that chose it: the numbers that are shown
 for the winner are those that the search compared, and no pass is made for them. Entries of beams that die go with them.
+
+Under a constraint every running beam has its own matcher. A beam finishes where its constraint is complete, with its
+last token of text; one that comes to a dead end is given up, and the search fails only where no beam is left.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from models.beams import BeamStep, BeamsTraced, PrunedBeam, TracedBeam
-from models.errors import NumericalError
+from models.errors import ConstraintError, NumericalError
 from models.sampling import DEFAULT_ORDER, Settings, Stage
 from workers.engine.beam import BeamRules, Continuation, Step, decide
+from workers.engine.branches import Branches
+from workers.engine.constraint import Matcher
 from workers.engine.ledger import LedgerEntry, write
+from workers.engine.logits import constraint
 from workers.engine.logits.pipeline import Processed, Row, process, unhealthy_rows
 from workers.engine.sampler import Picks
 
@@ -42,6 +49,7 @@ class Beam:
     choices: tuple[Choice, ...]
     total: float
     score: float
+    matcher: Matcher | None = None  # where its constraint stands; None without one, and once it has finished
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -51,11 +59,12 @@ class Beam:
 class BeamSearch:
     """`advance` with the raw logits of the running beams, pass after pass, until `is_over`."""
 
-    def __init__(self, rules: BeamRules, row: Row) -> None:
-        """`row` is the sequence before its first token, with the user's settings."""
+    def __init__(self, rules: BeamRules, row: Row, *, matcher: Matcher | None = None) -> None:
+        """`row` and `matcher` (of a constraint, not complete) are the sequence before its first token, with the user's
+        settings."""
         self._rules = rules
         self._row = replace(row, settings=searched(row.settings), output_ids=())
-        self._running = [Beam((), 0.0, 0.0)]
+        self._running = [Beam((), 0.0, 0.0, matcher)]
         self._finished: list[Beam] = []
         self._steps: list[BeamStep] = []
         self._num_steps = 0
@@ -79,34 +88,46 @@ class BeamSearch:
         return max(beams, key=lambda beam: beam.score, default=None)
 
     def advance(self, logits: Tensor, now_s: float) -> None:
-        """Take one step. `logits`: raw, (beams, vocab). Raises NumericalError, which changes nothing."""
+        """Take one step. `logits`: raw, (beams, vocab).
+
+        Raises NumericalError, and ConstraintError where every beam is at a dead end and none has finished. Then nothing
+        has changed.
+        """
         length = self._num_steps + 1
         if unhealthy := unhealthy_rows(logits):
             raise NumericalError(
                 f"the checkpoint gave NaN or nothing finite in beam {unhealthy[0]} at output position {length - 1}; "
                 "the best beam so far is kept"
             )
-        rows = [replace(self._row, output_ids=beam.token_ids) for beam in self._running]
-        processed = process(logits.log_softmax(dim=-1), rows)
+        rows = [self._row_of(beam) for beam in self._running]
+        processed, following = _processed(logits.log_softmax(dim=-1), rows)
         totals = [beam.total for beam in self._running]
         scores = [beam.score for beam in self._finished]
-        step = decide(processed.final.logits, totals, scores, length=length, rules=self._rules)
+        branches = Branches([beam.matcher for beam in self._running])
+        step = decide(following, totals, scores, length=length, rules=self._rules, judge=branches.fate)
+        if not (step.running or step.finished or self._finished):
+            raise branches.dead_end or ConstraintError(constraint.RULED_OUT)
         living = [*step.running, *(finish.continuation for finish in step.finished)]
         entries = _entries(processed, rows, living, position=length - 1) if living else []
-        beams = [self._continued(c, entry, now_s) for c, entry in zip(living, entries, strict=True)]
+        beams = [self._continued(c, entry, now_s, branches) for c, entry in zip(living, entries, strict=True)]
         self._take(step, beams)
         self.stepped_s = now_s
 
-    def _continued(self, continuation: Continuation, entry: LedgerEntry, now_s: float) -> Beam:
+    def _row_of(self, beam: Beam) -> Row:
+        allowed = None if beam.matcher is None else beam.matcher.allowed()
+        return replace(self._row, output_ids=beam.token_ids, allowed=allowed)
+
+    def _continued(self, continuation: Continuation, entry: LedgerEntry, now_s: float, branches: Branches) -> Beam:
         before = self._running[continuation.parent].choices
         choices = (*before, Choice(entry, continuation.parent, now_s))
-        return Beam(choices, continuation.total, self._rules.score(continuation.total, len(choices)))
+        score = self._rules.score(continuation.total, len(choices))
+        return Beam(choices, continuation.total, score, branches.matcher_of(continuation))
 
     def _take(self, step: Step, beams: Sequence[Beam]) -> None:
         """`beams`: those that run on, then those that have finished."""
         self._num_steps += 1
         self._running = list(beams[: len(step.running)])
-        finished = [*self._finished, *beams[len(step.running) :]]
+        finished = [*self._finished, *(replace(beam, matcher=None) for beam in beams[len(step.running) :])]
         finished.sort(key=lambda beam: -beam.score)
         self._finished = finished[: self._rules.num_beams]
         self.is_over = step.is_over
@@ -149,6 +170,20 @@ def searched(settings: Settings) -> Settings:
     # The others keep their order. Greedy decoding ends the stages at temperature, so the inert ones follow that.
     order = sorted(settings.order, key=lambda stage: (stage in _INERT, stage is not Stage.TEMPERATURE))
     return settings.model_copy(update={"temperature": 0.0, "order": tuple(order)})
+
+
+def _processed(logprobs: Tensor, rows: Sequence[Row]) -> tuple[Processed, Tensor]:
+    """The account of each row, and the numbers (beams, vocab) that its beam goes on with: none in a row of which the
+    raw ones rule out all that its constraint allows."""
+    if rows[0].allowed is None:
+        processed = process(logprobs, rows)
+        return processed, processed.final.logits
+    is_lost = constraint.ruled_out(logprobs, constraint.allowed(rows, logprobs))
+    # A lost row goes through the stages as if it were free: a batch in which one has nothing to keep is refused whole.
+    free = np.ones(logprobs.shape[1], dtype=bool)
+    taken = [replace(row, allowed=free) if lost else row for row, lost in zip(rows, is_lost.tolist(), strict=True)]
+    processed = process(logprobs, taken)
+    return processed, processed.final.logits.masked_fill(is_lost.unsqueeze(1), -torch.inf)
 
 
 def _entries(

@@ -67,6 +67,9 @@ class Sequence:
         self.limits = limits
         self.transcript = transcript
         self.banned_ids = banned_ids
+        self.is_searched = _is_searched(request, matcher)
+        # Before any token: a search begins there, whatever was saved.
+        self.first_matcher = matcher.fork() if matcher is not None and self.is_searched else None
         self._matcher = matcher if request.given is None else None
         self._allowances = None if matcher is None or request.given is None else Allowances(matcher, request.given)
         self.stop_token_ids = frozenset(request.settings.stop_token_ids)
@@ -90,11 +93,6 @@ class Sequence:
         return self.request.settings
 
     @property
-    def is_searched(self) -> bool:
-        """Whether its tokens come from a beam search, which always begins with the prompt."""
-        return self.settings.num_beams > 1 and self.settings.max_tokens > 0 and self.given_ids is None
-
-    @property
     def cached_ids(self) -> tuple[int, ...]:
         """The tokens that a prefill computes: the prompt and what was saved."""
         if self.is_searched:
@@ -107,10 +105,11 @@ class Sequence:
         return len(self.output_ids)
 
     def allowed_at(self, position: int) -> Mask | None:
-        """What the constraint allows at the next position, or at any position of a given text; None without one."""
+        """What the constraint allows at the next position, or at any position of a given text; None without one, and
+        for a search, in which that differs from beam to beam."""
         if self._allowances is not None:
             return self._allowances.at(position)
-        return None if self._matcher is None else self._matcher.allowed()
+        return None if self._matcher is None or self.is_searched else self._matcher.allowed()
 
     def accept(self, token_id: int, token: TokenPicked | None) -> None:
         """Append a picked token (or a saved one, without its event) and apply the stop rules."""
@@ -136,6 +135,13 @@ class Sequence:
                 is_constraint_complete=self._matcher is not None and self._matcher.is_complete,
             )
         )
+
+
+def _is_searched(request: Request, matcher: Matcher | None) -> bool:
+    """Whether the tokens come from a beam search, which always begins with the prompt. Not where there are none."""
+    if request.settings.num_beams == 1 or request.settings.max_tokens == 0 or request.given is not None:
+        return False
+    return matcher is None or not matcher.is_complete
 
 
 @dataclass(slots=True)

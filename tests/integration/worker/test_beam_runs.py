@@ -68,6 +68,24 @@ def test_a_search_is_told_whole_and_resumed_from_anywhere(stack: Stack, start_wo
         assert traced == [lineage(whole)]
 
 
+def test_a_bound_search_is_told_whole_and_resumed(stack: Stack, start_worker: StartWorker) -> None:
+    """The script's own words are among the choices; another of them may end."""
+    settings = SEARCH.with_changes(constraint={"choice": [" the quick brown fox", " the quick cat", "a"]})
+    start_worker(stack)
+    run_id = stack.submit(settings=settings)
+    run = stack.wait_ended(run_id)
+    whole = stack.check(run_id)
+    assert (run.text, run.stop_reason) == (" the quick brown fox", "constraint_complete")
+    assert [event.type for event in whole] == ["started", "prefilled", *["token"] * 4, "beams", "ended"]
+    part = save_part(stack, whole[:4], settings)
+    stack.enqueue(part)
+    assert stack.wait_ended(part).text == run.text
+    events = stack.check(part)
+    assert (token_ids(events), ending(events).stop) == (token_ids(whole), ending(whole).stop)
+    (traced,) = [event.payload for event in events if isinstance(event.payload, BeamsTraced)]
+    assert traced == lineage(whole)
+
+
 def test_a_worker_that_dies_amid_a_search(lite_stack: Stack, start_worker: StartWorker) -> None:
     settings = SEARCH.with_changes(max_tokens=20)
     first = start_worker(lite_stack, Plan(step_s=0.05))

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from models.beams import BeamsTraced
 from models.errors import DecodeLabError
 from models.events import Ended, Event, Prefilled, Started, StopReason, TokenPicked
 from models.sampling import Settings
@@ -142,6 +143,18 @@ def test_a_given_text_is_scored(folder: Path) -> None:
     prompt, given = checkpoint.encode("the quick"), checkpoint.encode(" brown fox", continues=True)
     expected = score(checkpoint, prompt, given, Settings(seed=5, top_p=0.9)).tokens
     assert [replace(token, elapsed_ms=0) for token in tokens] == [replace(token, elapsed_ms=0) for token in expected]
+
+
+def test_a_bound_search_is_told_with_its_lineage_and_its_tax(folder: Path) -> None:
+    settings = {"num_beams": 4, "constraint": {"choice": ["yes", "no"]}}
+    _, lines, error = local(folder, {"prompt": "the quick", "settings": settings})
+    payloads = [Event.decode(line).payload for line in lines]
+    *tokens, beams, ended = payloads[2:]
+    assert isinstance(beams, BeamsTraced), error
+    assert isinstance(ended, Ended)
+    assert "".join(token.text for token in tokens if isinstance(token, TokenPicked)) in {"yes", "no"}
+    assert all(token.tax is not None for token in tokens if isinstance(token, TokenPicked))
+    assert (ended.stop.reason, len(tokens)) == (StopReason.CONSTRAINT_COMPLETE, len(beams.beam_indices))
 
 
 def test_an_error_is_one_line(folder: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.fakes.exhaustive import World
-from workers.engine.beam import BeamRules, Continuation, Step, decide
+from workers.engine.beam import BeamRules, Continuation, Fate, Step, decide
 
 END = 3
 RULES = BeamRules(num_beams=2, length_penalty=1.0, early_stopping=False, end_token_ids=frozenset({END}), max_length=4)
@@ -120,6 +120,33 @@ class TestByHand:
         step = decide(self.FIRST, [0.0], [], length=1, rules=rules(end_token_ids=frozenset()))
         assert running(step) == [(0, 0, ln(0.5)), (0, END, ln(0.3))]
         assert (step.finished, step.is_over) == ((), False)
+
+    def test_what_a_judge_ends_finishes_as_with_an_end_token(self) -> None:
+        fates = {0: Fate.ENDS}
+        step = decide(self.FIRST, [0.0], [], length=1, rules=RULES, judge=lambda c: fates.get(c.token_id, Fate.GOES_ON))
+        assert running(step) == [(0, 1, ln(0.15)), (0, 2, ln(0.05))]
+        assert finished(step) == [(0, 0, ln(0.5)), (0, END, ln(0.3))]
+
+    def test_what_a_judge_calls_impossible_takes_no_place(self) -> None:
+        """Without the first, .3 and .15 are the best two, and .15 and .05 run on."""
+        step = decide(
+            self.FIRST,
+            [0.0],
+            [],
+            length=1,
+            rules=RULES,
+            judge=lambda c: Fate.IMPOSSIBLE if c.token_id == 0 else Fate.GOES_ON,
+        )
+        assert running(step) == [(0, 1, ln(0.15)), (0, 2, ln(0.05))]
+        assert finished(step) == [(0, END, ln(0.3))]
+        assert pruned(step) == []
+
+    def test_where_nothing_is_possible_nothing_is_left(self) -> None:
+        for step in (
+            decide(logprobs([0, 0, 0, 0]), [-1.0], [], length=1, rules=RULES),
+            decide(self.FIRST, [0.0], [], length=1, rules=RULES, judge=lambda _: Fate.IMPOSSIBLE),
+        ):
+            assert (step.running, step.finished, step.pruned, step.is_over) == ((), (), (), True)
 
 
 class TestEdges:

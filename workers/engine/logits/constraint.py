@@ -12,6 +12,8 @@ from models.events import Tax
 from workers.engine.logits.distribution import Distribution
 from workers.engine.logits.rows import Row
 
+RULED_OUT: Final = "the checkpoint gives no probability to any token that the constraint allows"
+
 _DECIMALS: Final = 6
 
 
@@ -21,6 +23,11 @@ def allowed(rows: Sequence[Row], like: Tensor) -> Tensor:
     if any(mask is None for mask in masks):
         raise ValueError("a row has a constraint, but not what it allows at this position (Row.allowed)")
     return torch.from_numpy(np.stack([mask for mask in masks if mask is not None])).to(like.device)
+
+
+def ruled_out(logits: Tensor, mask: Tensor) -> Tensor:
+    """The rows of `logits` in which every token that `mask` (rows, vocab) allows is impossible: (rows,) of bool."""
+    return ~((logits > -torch.inf) & mask).any(dim=-1)
 
 
 def taxes(raw: Distribution, mask: Tensor) -> list[Tax | None]:

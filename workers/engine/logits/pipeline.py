@@ -254,7 +254,7 @@ class _Group:
         raw = self._raw.logits[row].masked_fill(~allowed, -torch.inf)
         best = int(raw.argmax())  # the first of equals
         if not math.isfinite(float(raw[best])):
-            raise ConstraintError("the checkpoint gives no probability to any token that the constraint allows")
+            raise ConstraintError(constraint.RULED_OUT)
         self._is_kept[row, best] = True
         self.logits[row, best] = raw[best]
         self.removed_by[row, best] = NOT_REMOVED
