@@ -16,6 +16,13 @@ def byte_level() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=_byte_level([]))
 
 
+def byte_level_in_a_sequence() -> PreTrainedTokenizerFast:
+    """Like `byte_level`, its decoder the only one of a sequence."""
+    tokenizer = _byte_level([])
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel()])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
 def words() -> PreTrainedTokenizerFast:
     """Byte-level with merges for some words with and without a space before them, an end token, no BOS."""
     tokenizer = _byte_level([f" {word}" for word in _WORDS] + _WORDS)

@@ -115,6 +115,8 @@ def _reading(decoder: dict[str, Any] | None) -> _Reading | None:
     match decoder:
         case {"type": "ByteLevel"}:
             return _Reading(_byte_level, _byte_level)
+        case {"type": "Sequence", "decoders": [only]}:
+            return _reading(only)
         case {"type": "Sequence", "decoders": [first, *rest]}:
             return _spaces_then(first, rest)
         case None:

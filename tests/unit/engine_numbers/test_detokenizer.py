@@ -73,6 +73,7 @@ def ids_of(name: str) -> st.SearchStrategy[list[int]]:
         ("metaspace", True),
         ("plain_metaspace", True),
         ("gemma", True),
+        ("byte_level_in_a_sequence", True),
         ("cleaning", False),
         ("word_piece", False),
         ("bpe_decoder", False),
