@@ -12,7 +12,7 @@ from tests.fakes.worker import Plan
 from tests.fakes.worker_side import StartWorker
 
 HUNDRED = GREEDY.with_changes(max_tokens=100)
-SLOW = Plan(step_s=0.01)
+SLOW = Plan(step_s=0.02)
 
 
 def test_a_lock_on_the_database_delays_the_saving_and_not_the_stream(
