@@ -250,7 +250,7 @@ class TestDeadEnds:
     def test_where_all_do_the_search_ends_with_a_sentence_and_what_it_had(self, letters: Checkpoint) -> None:
         got = searched(letters, (A, B), {"choice": ["cdz", "aaz"]})
         assert (got.text, got.ended.stop.reason) == ("c", StopReason.ERROR_CHECKPOINT)
-        assert "at output position 2 no token of this checkpoint continues" in (got.ended.stop.message or "")
+        assert "the constraint came to a dead end at output position 2" in (got.ended.stop.message or "")
         assert lineage(got).num_steps == 1
 
     def test_one_beam_whose_network_rules_out_what_it_may_say(self) -> None:
