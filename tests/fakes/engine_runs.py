@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from models.beams import BeamsTraced
 from models.events import Ended, Prefilled, TokenPicked
 from models.sampling import Settings
@@ -76,3 +78,28 @@ def told(outputs: Iterable[Output]) -> dict[str, Told]:
         assert len(beams) <= 1
         result[sequence_id] = Told(prefilled[0] if prefilled else None, tokens, ended, beams[0] if beams else None)
     return result
+
+
+def assert_alike(one: Told, other: Told, *, within: float = 1e-4) -> None:
+    """The same run but for its times: the same tokens and ending, the same numbers up to the order of additions."""
+    assert one.ended.stop == other.ended.stop
+    assert one.ended.kv_bytes == other.ended.kv_bytes
+    assert_alike_tokens(one.tokens, other.tokens, within=within)
+
+
+def assert_alike_tokens(ones: Sequence[TokenPicked], others: Sequence[TokenPicked], *, within: float = 1e-4) -> None:
+    """The same tokens, and the same numbers up to `within`."""
+    assert [exactly(t) for t in ones] == [exactly(t) for t in others]
+    for a, b in zip(ones, others, strict=True):
+        theirs = {c.token_id: c for c in b.candidates}
+        both = [(c, theirs[c.token_id]) for c in a.candidates if c.token_id in theirs]
+        numbers = [(mine.raw_logprob, its.raw_logprob) for mine, its in both]
+        numbers += [(mine.logprob, its.logprob) for mine, its in both]
+        numbers += [(a.entropy, b.entropy), (a.others.raw, b.others.raw), (a.others.processed, b.others.processed)]
+        for mine, its in numbers:
+            assert mine == pytest.approx(its, abs=within)
+
+
+def exactly(token: TokenPicked) -> tuple[object, ...]:
+    """What does not depend on the last bits of any number."""
+    return token.position, token.token_id, token.text, token.visible, token.rank, tuple(token.removed_mass)

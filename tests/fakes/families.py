@@ -90,7 +90,7 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "gpt_neox": Family("GPTNeoXConfig", _sized(rotary_pct=0.5)),
     "opt": Family("OPTConfig", _sized(ffn_dim=96, word_embed_proj_dim=32, init_std=0.35)),
-    "falcon": Family("FalconConfig", _sized(multi_query=True, parallel_attn=True)),
+    "falcon": Family("FalconConfig", _sized(multi_query=True, parallel_attn=True), runs_alone=True),
     "falcon_alibi": Family("FalconConfig", _sized(multi_query=False, parallel_attn=False, alibi=True), runs_alone=True),
     "bloom": Family(
         "BloomConfig",

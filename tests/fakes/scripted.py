@@ -105,6 +105,7 @@ def scripted_checkpoint(
         dtype="float32",
         tokenizer_digest="",
         chat_template_digest="" if template is None else template.digest,
+        alone_because="its answers depend on all that a cache holds",
     )
     return Checkpoint.assemble(info, network, tokenizer)
 

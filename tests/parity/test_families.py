@@ -4,7 +4,6 @@ One pass without a cache over prompt and output gives all steps at once. The pro
 engine's own raw logits, so that a difference in rounding cannot move a token across a threshold.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from models.sampling import Settings
-from tests.fakes.engine_runs import run
+from tests.fakes.engine_runs import assert_alike, drain, request, run, told
 from tests.fakes.families import FAMILIES, WINDOW, Family
 from tests.parity.agreement import SETTINGS, heard, processed_agree, raw_agree
 from tests.parity.reference import (
@@ -26,6 +25,7 @@ from tests.parity.test_beams import agree, by_transformers, by_us
 from workers.engine import scheduler
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.engine import Engine
 from workers.engine.runner import Runner
 from workers.engine.scoring import score
 from workers.engine.what_if import what_if
@@ -113,7 +113,28 @@ def test_what_cannot_share_a_pass_says_so_and_nothing_else_does(checkpoint: Chec
     assert checkpoint.info.can_batch is not family.runs_alone
     assert bool(checkpoint.info.alone_because) is family.runs_alone
     assert checkpoint.info.prefills_whole is family.prefills_whole
-    assert rows_agree(checkpoint, PROMPTS[5], PROMPTS[15]) is not family.runs_alone
+
+
+def test_alone_is_as_in_any_batch(checkpoint: Checkpoint) -> None:
+    """Sequences of unlike lengths join while others run, one leaves early, first and last rows change; beams and a text
+    that is scored are among them."""
+    options: list[dict[str, Any]] = [
+        {"temperature": 0.0, "max_tokens": 12},
+        {"seed": 1, "max_tokens": 4},
+        {"seed": 2, "temperature": 0.7, "top_p": 0.8, "max_tokens": 14},
+        {"num_beams": 3, "max_tokens": 5},
+        {"seed": 3, "top_k": 20, "repetition_penalty": 1.3, "max_tokens": 9},
+        {"temperature": 0.0, "max_tokens": 6},
+    ]
+    prompts = [PROMPTS[number] for number in (9, 19, 2, 12, 17, 1)]
+    engine = Engine(checkpoint, num_rows=4)
+    outputs = []
+    for number, (prompt, settings) in enumerate(zip(prompts, options, strict=True)):
+        engine.add(request(checkpoint, prompt, sequence_id=str(number), ignore_eos=True, **settings))
+        outputs += engine.step()
+    together = told([*outputs, *drain(engine)])
+    for number, (prompt, settings) in enumerate(zip(prompts, options, strict=True)):
+        assert_alike(together[str(number)], run(checkpoint, prompt, ignore_eos=True, **settings))
 
 
 @pytest.mark.parametrize("num_positions", [1, 2, WINDOW - 1, WINDOW, 3 * WINDOW])
@@ -154,43 +175,6 @@ def test_zamba2_steps_without_its_floor(tmp_path: Path, floor: float, is_same: b
     difference = float(np.abs(logprobs(steps) - forward_logprobs(checkpoint, ids)).max())
     assert bool(difference < LOGPROB_TOLERANCE) is is_same, difference
     assert is_same or 0.03 < difference < 1
-
-
-@torch.inference_mode()
-def rows_agree(checkpoint: Checkpoint, short: Sequence[int], long: Sequence[int]) -> bool:
-    """Whether two rows of unlike length in one pass, told their positions and what they may see, are as each alone."""
-    num_padding = len(long) - len(short)
-    positions = torch.arange(len(long))
-    starts = torch.tensor([num_padding, 0])
-    try:
-        logits = checkpoint.network(
-            input_ids=torch.tensor([[0] * num_padding + list(short), list(long)]),
-            position_ids=(positions - starts[:, None]).clamp(min=0),
-            attention_mask=_masks(checkpoint.network.config, starts, positions),
-            use_cache=False,
-        ).logits
-    except (RuntimeError, ValueError):  # it does not take such a mask at all
-        return False
-    alone = [forward_logprobs(checkpoint, ids) for ids in (short, long)]
-    return all(
-        np.allclose(logprobs(row[start:]), expected, atol=LOGPROB_TOLERANCE)
-        for row, start, expected in zip(logits, starts.tolist(), alone, strict=True)
-    )
-
-
-def _masks(config: Any, starts: torch.Tensor, positions: torch.Tensor) -> Any:
-    """Ready masks (rows, 1, queries, keys): one for all layers, or one for each kind where a network mixes them."""
-    queries, keys = positions[:, None], positions[None, :]
-    causal = (keys <= queries) & (keys >= starts[:, None, None])
-    near = causal & (keys > queries - (getattr(config, "sliding_window", None) or len(positions)))
-    full, sliding = (
-        torch.zeros(seen.shape).masked_fill(~(seen | (keys == queries)), torch.finfo(torch.float32).min)[:, None]
-        for seen in (causal, near)
-    )
-    kinds = set(getattr(config, "layer_types", None) or ())
-    if kinds == {"full_attention", "sliding_attention"}:
-        return {"full_attention": full, "sliding_attention": sliding}
-    return sliding
 
 
 def tensor_bytes(cache: SequenceCache) -> int:

@@ -6,11 +6,12 @@ beam; what they share, the prompt, is copied once.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 _FIRST_POSITIONS = 256
 
@@ -67,9 +68,30 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         buffer[:, :, start:end] = buffer[rows, :, start:end]
         return buffer
 
+    def shorten(self, num_positions: int) -> None:
+        """Forget all positions but the first ones. The buffers stay."""
+        self._num_positions = num_positions
+        if self._keys is not None and self._values is not None:
+            self._show(self._keys, self._values)
+
+    def beginning(self, num_positions: int) -> "GrowingLayer":
+        """A layer of its own with copies of the first positions."""
+        layer = GrowingLayer()
+        if self._keys is not None and self._values is not None:
+            layer.update(self._keys[:, :, :num_positions], self._values[:, :, :num_positions])
+        return layer
+
     def _show(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.keys = keys[:, :, : self._num_positions]
         self.values = values[:, :, : self._num_positions]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The state of a cache at one moment."""
+
+    num_positions: int
+    foreign: dict[int, dict[str, Any]]  # by layer: the attributes of those that are not ours
 
 
 class SequenceCache:
@@ -85,6 +107,37 @@ class SequenceCache:
         self.layers = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=GrowingLayer)
         self.num_rows = 1
         self.num_positions = 0  # of each row
+
+    def mark(self) -> "Mark":
+        """What `restore` needs to undo what comes after. Layers that are not ours replace their tensors, so that the
+        old ones stay as they are; recurrent ones change theirs and cannot go back."""
+        foreign = {i: dict(vars(layer)) for i, layer in enumerate(self.layers.layers) if not _is_growing(layer)}
+        return Mark(self.num_positions, foreign)
+
+    def restore(self, mark: "Mark") -> None:
+        """Be as at `mark` again, after a pass that failed half-way."""
+        self.num_positions = mark.num_positions
+        for index, layer in enumerate(self.layers.layers):
+            if _is_growing(layer):
+                layer.shorten(mark.num_positions)
+            else:
+                vars(layer).clear()
+                vars(layer).update(mark.foreign[index])
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether its first positions may be copied into another sequence's cache. Not where a window has forgotten
+        some, where a state holds them all at once, or where there are several rows."""
+        has_all = all(_is_growing(layer) or _holds_all(layer) for layer in self.layers.layers)
+        return has_all and self.num_rows == 1
+
+    def beginning(self, num_positions: int) -> "SequenceCache":
+        """A cache of its own with copies of the first positions of one that is shareable."""
+        copy = SequenceCache.__new__(SequenceCache)
+        layers = [_beginning(layer, num_positions) for layer in self.layers.layers]
+        copy.layers = Cache(layers=layers)
+        copy.num_rows, copy.num_positions = 1, num_positions
+        return copy
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Make each row a copy of the present row that `rows` names for it: what beams do with those they continue."""
@@ -111,6 +164,26 @@ class SequenceCache:
     @property
     def _held(self) -> list[torch.Tensor]:
         return [t for layer in self.layers.layers for t in held_positions(layer) + held_states(layer)]
+
+
+def _is_growing(layer: Any) -> bool:
+    return isinstance(layer, GrowingLayer)
+
+
+def _holds_all(layer: Any) -> bool:
+    """Whether a layer with a window has not forgotten a position yet."""
+    if type(layer) is not DynamicSlidingWindowLayer:
+        return False
+    return not layer.is_initialized or layer.keys.shape[-2] == layer.cumulative_length
+
+
+def _beginning(layer: Any, num_positions: int) -> Any:
+    if _is_growing(layer):
+        return layer.beginning(num_positions)
+    begun = DynamicSlidingWindowLayer(layer.sliding_window)
+    if layer.is_initialized:
+        begun.update(layer.keys[:, :, :num_positions], layer.values[:, :, :num_positions])
+    return begun
 
 
 def held_positions(layer: Any) -> list[torch.Tensor]:

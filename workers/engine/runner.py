@@ -6,6 +6,7 @@ gives the raw logits of all of them. A pass that fails raises a RunError for its
 accelerator itself leaves as it is.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,6 +15,9 @@ import torch
 from models.errors import DeviceMemoryError, RunError
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.ragged import Pass, RaggedNetwork
+
+_logger = logging.getLogger(__name__)
 
 _OUT_OF_MEMORY: Final = ("can't allocate memory", "out of memory")
 _DEVICE_FAULTS: Final = ("CUDA error", "CUDA driver error", "cuDNN error", "CUBLAS_STATUS", "NCCL error")
@@ -25,6 +29,12 @@ class Runner:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._network = checkpoint.network
         self._device = torch.device(checkpoint.info.device)
+        self._ragged = RaggedNetwork(self._network, self._device) if checkpoint.info.can_batch else None
+        config = getattr(self._network, "config", None)
+        width = getattr(config.get_text_config(), "hidden_size", 0) if config else 0
+        info = checkpoint.info
+        self.attention_share = 2 * info.num_layers * width / info.num_parameters if info.num_parameters else 0.0
+        """What attending to one more position costs, as a share of all else that a pass computes for a position."""
 
     def new_cache(self) -> SequenceCache:
         return SequenceCache(self._network)
@@ -45,6 +55,34 @@ class Runner:
         """Raw logits (rows, vocab) float32 after one more token for each row of the cache, in one pass over that
         position. Raises RunError."""
         return self._forward(cache, [(token_id,) for token_id in token_ids])
+
+    def run(self, passes: Sequence[Pass]) -> list[torch.Tensor | RunError]:
+        """A step of several sequences: for each the raw logits (rows x num_kept, vocab) float32 of its pass, or what
+        went wrong with it. Together where the checkpoint can, one after the other where not.
+
+        A pass that fails together is taken apart: the caches go back, and each sequence is run by itself.
+        """
+        if self._ragged is not None and len(passes) > 1:
+            marks = [p.cache.mark() for p in passes]
+            try:
+                answers = self._ragged.run(passes)
+            except Exception as exc:
+                if is_device_fault(exc):
+                    raise
+                _logger.warning("a pass over %d sequences failed and is repeated one by one: %s", len(passes), exc)
+                for p, mark in zip(passes, marks, strict=True):
+                    p.cache.restore(mark)
+            else:
+                for p in passes:
+                    p.cache.num_positions += p.num_positions
+                return list(answers)
+        return [self._alone(p) for p in passes]
+
+    def _alone(self, single: Pass) -> torch.Tensor | RunError:
+        try:
+            return self._forward(single.cache, single.token_ids, num_kept=single.num_kept)
+        except RunError as exc:
+            return exc
 
     def uncached(self, token_ids: Sequence[int], *, num_kept: int) -> torch.Tensor:
         """Raw logits (num_kept, vocab) float32 after the last of `token_ids`, in one pass over all of them that neither

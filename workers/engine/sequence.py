@@ -148,16 +148,22 @@ def _is_searched(request: Request, matcher: Matcher | None) -> bool:
 class Counters:
     """Passes and times of this attempt. Times are seconds of the engine's clock."""
 
-    began_s: float = 0.0  # its prefill
+    began_s: float | None = None  # its prefill
     prefill_ms: float | None = None
     num_prefill: int = 0
     num_decode: int = 0
-    num_prompt_computed: int = 0
+    num_computed: int = 0  # positions of prefill passes
+    num_prompt_computed: int = 0  # of them, the prompt's
     token_times_s: list[float] = field(default_factory=list)
+
+    def begin(self, now_s: float) -> None:
+        """Its prefill begins; one that begins again has begun already."""
+        if self.began_s is None:
+            self.began_s = now_s
 
     def elapsed_ms(self, now_s: float) -> float:
         """Since the attempt began its prefill."""
-        return round((now_s - self.began_s) * 1000, 3)
+        return round((now_s - (now_s if self.began_s is None else self.began_s)) * 1000, 3)
 
     def passes(self) -> Passes:
         return Passes(self.num_prefill, self.num_decode, self.num_prompt_computed)

@@ -5,6 +5,7 @@ after one pass cannot be wrong.
 """
 
 import inspect
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,13 @@ from transformers.cache_utils import DummyLayer, LinearAttentionCacheLayerMixin
 from models.errors import CheckpointBrokenError
 from models.presence import LayerMemory
 from workers.engine.cache import SequenceCache, held_positions, held_states
+from workers.engine.ragged import Pass, RaggedNetwork
+
+_logger = logging.getLogger(__name__)
 
 _SAME_LOGPROB: Final = 0.05  # nats; rounding in bfloat16 stays below, a lost state is off by several
 _RECURRENT: Final = "its recurrent layers take in every position of a pass, so padding would enter a sequence's state"
+_OWN_ATTENTION: Final = "its attention is code of its own, which cannot be told whose keys a token attends to"
 _COUNTING: Final = "it counts positions from the start of a pass, so sequences of unlike length would stand wrong"
 
 
@@ -64,7 +69,7 @@ def try_out(network: Any, *, name: str, vocab_size: int) -> Findings:
         num_kv_heads=0 if keys is None else keys.shape[1],
         head_size=0 if keys is None else keys.shape[-1],
         prefills_whole=is_recurrent and not _goes_on(network, ids),
-        alone_because=_RECURRENT if is_recurrent else "" if takes_positions else _COUNTING,
+        alone_because=_alone_because(network, ids, is_recurrent=is_recurrent, takes_positions=takes_positions),
         takes_positions=takes_positions,
     )
 
@@ -97,6 +102,32 @@ def _goes_on(network: Any, token_ids: Sequence[int]) -> bool:
     parts = _forward(network, token_ids[middle:], in_two)
     difference = (whole.float().log_softmax(-1) - parts.float().log_softmax(-1)).abs().max()
     return bool(difference <= _SAME_LOGPROB)  # false for NaN as well
+
+
+def _alone_because(network: Any, token_ids: Sequence[int], *, is_recurrent: bool, takes_positions: bool) -> str:
+    """Why every sequence needs a pass of its own; empty where several can share one."""
+    if is_recurrent:
+        return _RECURRENT
+    if not takes_positions:
+        return _COUNTING
+    return "" if _shares_passes(network, token_ids) else _OWN_ATTENTION
+
+
+def _shares_passes(network: Any, token_ids: Sequence[int]) -> bool:
+    """Whether two sequences of unlike length have the same numbers in one pass as alone."""
+    device = network.get_input_embeddings().weight.device
+    parts = [token_ids, token_ids[:2]]
+    together = RaggedNetwork(network, device)
+    try:
+        answers = together.run([Pass(SequenceCache(network), [ids]) for ids in parts])
+    except Exception as exc:  # noqa: BLE001 - networks answer in many ways to what they do not expect
+        _logger.info("sequences cannot share a pass: %s", exc)
+        return False
+    alone = [_forward(network, ids, SequenceCache(network))[:, 0] for ids in parts]
+    differences = [
+        (a.float().log_softmax(-1) - b.log_softmax(-1)).abs().max() for a, b in zip(alone, answers, strict=True)
+    ]
+    return all(bool(difference <= _SAME_LOGPROB) for difference in differences)
 
 
 def _has_gaps(layers: Sequence[Any]) -> bool:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from models.events import Ended, Prefilled, Status, StopReason
-from tests.fakes.engine_runs import Told, drain, request, run, told
+from tests.fakes.engine_runs import assert_alike, drain, request, run, told
 from tests.fakes.phrases import EOS, FOX, ids, saying
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
@@ -187,7 +187,7 @@ class TestBatches:
             outputs.extend(engine.step())  # they join while others run
         together = told([*outputs, *drain(engine)])
         for number, one in enumerate(alone):
-            assert numbers(together[str(number)]) == numbers(one)
+            assert_alike(together[str(number)], one)
 
     def test_first_come_first_served(self) -> None:
         checkpoint = saying(FOX)
@@ -197,11 +197,3 @@ class TestBatches:
         assert engine.num_active == 3
         ends = [o.sequence_id for o in drain(engine) if isinstance(o.payload, Ended)]
         assert ends == ["a", "b", "c"]
-
-
-def numbers(one: Told) -> list[object]:
-    """Everything of a run but its times."""
-    tokens = [
-        (t.position, t.token_id, t.text, t.raw_logprob, t.logprob, t.rank, t.candidates, t.others) for t in one.tokens
-    ]
-    return [tokens, one.ended.stop, one.ended.passes, one.ended.kv_bytes]

@@ -15,7 +15,7 @@ from tests.fakes import scripted, tokenizers
 from tests.fakes.any_settings import any_settings
 from tests.fakes.engine_runs import Told, drain, request, run, told
 from tests.fakes.phrases import FOX, ids, saying
-from workers.engine import engine as engine_module
+from workers.engine import judge as judge_module
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine, Request
 from workers.engine.scoring import Score, score
@@ -146,8 +146,8 @@ class TestPasses:
             sizes.append(logits.shape[0])
             return process(logits, rows)
 
-        process = engine_module.process
-        monkeypatch.setattr(engine_module, "process", spy)
+        process = judge_module.process
+        monkeypatch.setattr(judge_module, "process", spy)
         found = score_of(checkpoint, "the quick", [5] * 100)
         assert len(found.tokens) == 100
         assert sizes == [1, *[16] * 6, 3]
