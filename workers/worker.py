@@ -21,6 +21,7 @@ from workers.consumer import Consumer
 from workers.engine.catalog import CatalogEntry
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
+from workers.engine.free_memory import free_bytes
 from workers.generation import Generation
 from workers.host import EngineHost
 from workers.identity import new_presence, new_worker_id, run_facts
@@ -117,7 +118,9 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
     store = Store(database, worker_id, lease_s=settings.lease_s, facts=facts)
     broken = Broken(store.give_up)
     publisher = Publisher(client, on_failure=broken)
-    host = EngineHost(Engine(checkpoint, num_rows=settings.rows), watchdog_s=settings.watchdog_s, on_failure=broken)
+    kv_budget_bytes = settings.kv_mib * 2**20 or free_bytes(info.device) // 2
+    engine = Engine(checkpoint, num_rows=settings.rows, kv_budget_bytes=kv_budget_bytes)
+    host = EngineHost(engine, watchdog_s=settings.watchdog_s, on_failure=broken)
     parts = Parts(
         checkpoint=checkpoint,
         store=store,

@@ -1,7 +1,7 @@
 """The keys and values of one sequence, and how many bytes they are.
 
 transformers' own growing layer joins two tensors at every step, so each step copies the whole cache. The layer here
-writes into spare room and doubles it when it is used up: a step copies one position. A beam search has a row for each
+writes into spare room and gets more when it is used up: a step copies one position. A beam search has a row for each
 beam; what they share, the prompt, is copied once.
 """
 
@@ -14,6 +14,13 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 _FIRST_POSITIONS = 256
+_ROOM_STEP = 64
+
+
+def room_for(num_positions: int) -> int:
+    """Positions that a buffer has room for once it must hold `num_positions`: a quarter more, so that in growing to any
+    length each position is copied about four times, and never much more memory is taken than is used."""
+    return max(_FIRST_POSITIONS, -(-(num_positions + num_positions // 4) // _ROOM_STEP) * _ROOM_STEP)
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no types
@@ -203,7 +210,7 @@ def _grown(buffer: torch.Tensor | None, like: torch.Tensor, num_used: int, num_n
     if buffer is not None and buffer.shape[-2] >= num_needed:
         return buffer
     rows, heads, _, size = like.shape
-    larger = like.new_empty((rows, heads, max(_FIRST_POSITIONS, 2 * num_needed), size))
+    larger = like.new_empty((rows, heads, room_for(num_needed), size))
     if buffer is not None:
         larger[:, :, :num_used] = buffer[:, :, :num_used]
     return larger

@@ -14,6 +14,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 import torch
@@ -50,9 +51,15 @@ class Engine:
     """Runs sequences over one checkpoint, at most `num_rows` at a time, first come first served."""
 
     def __init__(
-        self, checkpoint: Checkpoint, *, num_rows: int = 1, clock: Callable[[], float] = time.perf_counter
+        self,
+        checkpoint: Checkpoint,
+        *,
+        num_rows: int = 1,
+        kv_budget_bytes: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`clock` gives seconds and never goes back."""
+        """`kv_budget_bytes`: for the keys and values of all sequences together; None: no bound. `clock` gives seconds
+        and never goes back."""
         self.checkpoint = checkpoint
         self._clock = clock
         self._runner = Runner(checkpoint)
@@ -60,7 +67,7 @@ class Engine:
         self._scheduler = Scheduler(
             num_rows, prefills_whole=info.prefills_whole, attention_share=self._runner.attention_share
         )
-        self._memory = Memory(self._runner.new_cache)
+        self._memory = Memory(self._runner.new_cache, info.kv_bytes, max_bytes=kv_budget_bytes)
         self._judge = Judge(checkpoint.vocabulary, clock)
         self._sequences: dict[str, Sequence] = {}
         self._searches: dict[str, BeamSearch] = {}
@@ -131,7 +138,21 @@ class Engine:
                 continue
             sequence.counters.begin(self._clock())
             turns.append(prefilling(sequence, self._memory.cache(chunk.sequence_id), chunk))
-        return turns
+        return self._fitting(turns)
+
+    def _fitting(self, turns: Many[Turn]) -> list[Turn]:
+        """The turns that the memory has room for; the other sequences wait for it."""
+        losers = self._memory.make_room({turn.sequence.sequence_id: turn.work.num_positions for turn in turns})
+        for sequence_id in losers:
+            self._scheduler.put_back(sequence_id, len(self._sequences[sequence_id].cached_ids))
+        return [turn for turn in turns if turn.sequence.sequence_id not in losers]
+
+    def evict(self, sequence_id: str) -> None:
+        """Take a running sequence's row and cache away. It waits, before all others, and computes its positions anew;
+        its tokens are what they would have been. A beam search, and one that has no row, are left as they are."""
+        if sequence_id in self._memory and sequence_id not in self._searches:
+            self._memory.drop(sequence_id)
+            self._scheduler.put_back(sequence_id, len(self._sequences[sequence_id].cached_ids))
 
     def _going_on(self, sequence: Sequence) -> Turn:
         cache, search = self._memory.cache(sequence.sequence_id), self._searches.get(sequence.sequence_id)

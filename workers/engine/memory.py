@@ -1,14 +1,18 @@
 """Who holds which keys and values: a cache for every sequence that has a row, and what ended ones have left behind.
 
 A sequence begins with a copy of what another has computed already of the same tokens; the rest it computes itself.
+
+All caches together keep to a budget. They grow in steps, and what a sequence might need later is not reserved: where
+the budget is used up, what ended sequences left behind goes first, then the cache of the sequence that began last. That
+one waits for room and computes its positions anew; its tokens are what they were.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.engine.cache import SequenceCache
+from workers.engine.cache import SequenceCache, room_for
 from workers.engine.prefixes import LEAST_SHARED, Prefixes, common
 from workers.engine.sequence import Sequence
 
@@ -18,11 +22,21 @@ KEPT_BYTES = 256 * 2**20
 class Memory:
     """Knows sequences by their ids."""
 
-    def __init__(self, new_cache: Callable[[], SequenceCache], *, max_kept_bytes: int = KEPT_BYTES) -> None:
-        """`max_kept_bytes`: for the caches of sequences that have ended."""
+    def __init__(
+        self,
+        new_cache: Callable[[], SequenceCache],
+        bytes_for: Callable[[int], int],
+        *,
+        max_bytes: int | None = None,
+        max_kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        """`bytes_for`: of one sequence with so many positions. `max_bytes`: the budget of all caches; None: no bound.
+        `max_kept_bytes`: of this, for sequences that have ended."""
         self._new_cache = new_cache
-        self._prefixes = Prefixes(max_kept_bytes)
-        self._held: dict[str, tuple[Sequence, SequenceCache]] = {}
+        self._bytes_for = bytes_for
+        self._max_bytes = max_bytes
+        self._prefixes = Prefixes(max_kept_bytes if max_bytes is None else min(max_kept_bytes, max_bytes))
+        self._held: dict[str, tuple[Sequence, SequenceCache]] = {}  # in the order in which they began
 
     def __contains__(self, sequence_id: str) -> bool:
         return sequence_id in self._held
@@ -33,8 +47,10 @@ class Memory:
     def begin(self, sequence: Sequence) -> int | None:
         """Give a sequence that gets a row its cache; how many of its first positions this holds already.
 
-        None, and no cache, where a prefill that is under way will soon have more of them.
+        None, and no cache, where a prefill that is under way will soon have more of them, and where there is no room.
         """
+        if self._held and self._lacks(self._bytes_for(room_for(len(sequence.cached_ids)))):
+            return None
         found = self._prefixes.find(_ids(sequence.cached_ids), self._running())
         num_shared = 0 if found is None else found.num_positions
         if any(self._is_coming(sequence, num_shared, *held) for held in self._held.values()):
@@ -42,6 +58,37 @@ class Memory:
         cache = self._new_cache() if found is None else found.cache.beginning(num_shared)
         self._held[sequence.sequence_id] = (sequence, cache)
         return num_shared
+
+    def make_room(self, coming: Mapping[str, int]) -> list[str]:
+        """Let go of caches until there is room for the new positions that are `coming`, by sequence. The sequences that
+        have lost theirs; one alone keeps it, and so do beam searches."""
+        losers: list[str] = []
+        while self._lacks(0, coming):
+            if self._prefixes.num_bytes:
+                self._prefixes.shrink(0)
+                continue
+            loser = next((i for i, held in reversed(self._held.items()) if not held[0].is_searched), None)
+            if loser is None or len(self._held) == 1:
+                break
+            losers.append(loser)
+            del self._held[loser]
+        return losers
+
+    def drop(self, sequence_id: str) -> None:
+        """Let go of a running sequence's cache."""
+        del self._held[sequence_id]
+
+    def _lacks(self, num_bytes: int, coming: Mapping[str, int] | None = None) -> bool:
+        """Whether the budget has no room for so many bytes and for the positions that are `coming`. Not for what ended
+        sequences left behind, unless positions are coming: those go where there is no room for both."""
+        if self._max_bytes is None:
+            return False
+        num_held = sum(
+            cache.num_rows * self._bytes_for(room_for(cache.num_positions + (coming or {}).get(sequence_id, 0)))
+            for sequence_id, (_, cache) in self._held.items()
+        )
+        kept = 0 if coming is None else self._prefixes.num_bytes
+        return num_held + kept + num_bytes > self._max_bytes
 
     def release(self, sequence_id: str) -> SequenceCache | None:
         """Take the cache from a sequence that has ended, as it is now; others may still begin with it."""

@@ -11,7 +11,7 @@ import torch
 from models.beams import BeamsTraced
 from models.events import Ended, Event, StopReason, TokenPicked
 from tests.fakes import scripted
-from tests.fakes.engine_runs import Told, drain, request, run, told
+from tests.fakes.engine_runs import Told, assert_alike, drain, request, run, told
 from tests.fakes.phrases import EOS, FOX, ids, saying
 from workers.engine import search
 from workers.engine.checkpoint import Checkpoint
@@ -162,8 +162,13 @@ class TestAccount:
         engine.add(request(tiny, PROMPT, sequence_id="a", num_beams=4, max_tokens=8))
         engine.add(request(tiny, "there", sequence_id="wide", num_beams=16, max_tokens=5))
         together = told(drain(engine))["a"]
-        assert [without_times(t) for t in together.tokens] == [without_times(t) for t in alone.tokens]
-        assert (together.beams, together.ended.passes) == (alone.beams, alone.ended.passes)
+        assert_alike(together, alone)
+        assert together.ended.passes == alone.ended.passes
+        mine, its = lineage(together), lineage(alone)
+        assert (mine.beam_indices, mine.num_steps) == (its.beam_indices, its.num_steps)
+        assert mine.sequence_score == pytest.approx(its.sequence_score, abs=1e-4)
+        for one, other in zip(mine.steps, its.steps, strict=True):
+            assert [(b.parent, b.token_id) for b in one.beams] == [(b.parent, b.token_id) for b in other.beams]
 
 
 class TestEndings:

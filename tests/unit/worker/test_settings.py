@@ -19,7 +19,7 @@ def test_the_defaults_are_those_of_the_embedded_stack() -> None:
     assert settings.data == Path("data")
     assert settings.database_url == f"sqlite:///{Path('data').resolve()}/decodelab.sqlite3"
     assert settings.redis_url == "redis://127.0.0.1:6390/0"
-    assert settings.rows == 4
+    assert settings.rows == 8
 
 
 def test_the_database_follows_the_data_folder_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
