@@ -14,7 +14,7 @@ from models.errors import SettingError
 from models.events import Event, StopReason
 from models.sampling import Settings
 from tests.fakes import checkpoints, scripted
-from tests.fakes.engine_runs import drain, request, run, told
+from tests.fakes.engine_runs import assert_alike, drain, request, run, told
 from tests.fakes.phrases import ids, saying
 from tests.unit.engine_numbers.chi_square import p_value
 from workers.engine import oracle
@@ -38,10 +38,7 @@ class TestControls:
         assert got["above"].token_ids == got["at"].token_ids == got["off"].token_ids
         assert got["one"].token_ids == got["greedy"].token_ids != got["off"].token_ids
         for name, settings in runs.items():
-            alone = run(tiny, "the quick", max_tokens=8, **settings)
-            assert [(t.logprob, t.candidates) for t in got[name].tokens] == [
-                (t.logprob, t.candidates) for t in alone.tokens
-            ]
+            assert_alike(got[name], run(tiny, "the quick", max_tokens=8, **settings))
 
     @pytest.mark.parametrize(
         "settings",
