@@ -195,8 +195,9 @@ class Record:
 
         What told of nothing is not counted, because nobody knows of it: a later attempt that was lost before its first
         token, the decode passes of a beam search that was lost before its end, passes whose tokens were not told. A
-        beam search whose tokens were told without its lineage took at least the passes that are counted. Events from
-        before there was `is_whole` tell it only of prompts longer than a chunk.
+        beam search whose tokens were told without its lineage took at least the passes that are counted, and so did a
+        later attempt's prefill, whose chunks may have been short; what of it was shared is counted as computed. Events
+        from before there was `is_whole` tell it only of prompts longer than a chunk.
         """
         prefilled = self.prefilled
         if prefilled is None:
@@ -206,12 +207,14 @@ class Record:
             if before is not None and attempt >= before:
                 break
             num_own = self._num_tokens_by_attempt.get(attempt, 0)
-            num_prefill = prefilled.num_passes
+            num_prefill, num_prompt = prefilled.num_passes, prefilled.num_prompt_tokens
+            if attempt == self._prefilled_by:
+                num_prompt = min(num_prompt, prefilled.num_computed)  # it may have shared the rest
             if attempt != self._prefilled_by and not self.is_searched:
                 num_prefill = 1 if self._is_whole else num_chunks(prefilled.num_prompt_tokens + num_tokens)
             num_tokens += num_own
             num_read, num_decode = self._passes_after_prefill(num_own, num_tokens)
-            total += Passes(num_prefill + num_read, num_decode, prefilled.num_prompt_tokens)
+            total += Passes(num_prefill + num_read, num_decode, num_prompt)
         return total
 
     def _passes_after_prefill(self, num_own: int, num_tokens: int) -> tuple[int, int]:
