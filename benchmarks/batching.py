@@ -53,9 +53,10 @@ def arms(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], options: argparse.
             together_s.append(all_arms)
             single_s += [one, two]
     ratios = [NUM_ARMS * (a + b) / 2 / c for a, b, c in zip(single_s[::2], single_s[1::2], together_s, strict=True)]
+    ours, theirs = statistics.median(together_s), statistics.median(single_s)
     print(
-        f"{NUM_ARMS} arms, prompt {len(prompt_ids)}, {options.tokens} tokens each: "
-        f"{statistics.median(together_s):.2f} s; one generate() {statistics.median(single_s):.2f} s; {NUM_ARMS} of them take {spread(ratios)} times as long"
+        f"{NUM_ARMS} arms, prompt {len(prompt_ids)}, {options.tokens} tokens each: {ours:.2f} s; one generate() "
+        f"{theirs:.2f} s; {NUM_ARMS} of them take {spread(ratios)} times as long"
     )
 
 
