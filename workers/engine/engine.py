@@ -21,11 +21,11 @@ import torch
 
 from models.beams import BeamsTraced
 from models.errors import RunError
-from models.events import Ended, Prefilled, StopReason, TokenPicked
+from models.events import Ended, Prefilled, Status, StopReason, TokenPicked
 from workers.engine.admission import admit
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.failures import reason_for
-from workers.engine.judge import Asked, Judge, row_of
+from workers.engine.judge import Asked, Guard, Judge, row_of
 from workers.engine.memory import Memory
 from workers.engine.runner import Runner, is_device_fault, is_out_of_memory
 from workers.engine.scheduler import Chunk, Scheduler
@@ -114,10 +114,10 @@ class Engine:
         outputs: list[Output] = []
         for sequence in [s for s in self._sequences.values() if s.interrupts]:
             self._end(sequence, interruption(sequence.interrupts), outputs)
-        turns = self._turns(outputs)
+        guard = functools.partial(self._guarded, outputs)
+        turns = self._turns(outputs, guard)
         if not turns:
             return outputs
-        guard = functools.partial(self._guarded, outputs)
         asked: list[Asked] = []
         for turn, answer in zip(turns, self._runner.run([turn.work for turn in turns]), strict=True):
             guard(turn.sequence, functools.partial(self._take_answer, turn, answer, asked, outputs))
@@ -127,10 +127,13 @@ class Engine:
                 guard(turn.sequence, functools.partial(self._settle, turn.sequence, outputs))
         return outputs
 
-    def _turns(self, outputs: list[Output]) -> list[Turn]:
+    def _turns(self, outputs: list[Output], guard: Guard) -> list[Turn]:
         """What each sequence computes in this step."""
         plan = self._scheduler.plan(lambda sequence_id: self._memory.begin(self._sequences[sequence_id]))
-        turns = [self._going_on(self._sequences[sequence_id]) for sequence_id in plan.decode]
+        turns: list[Turn] = []
+        for sequence_id in plan.decode:
+            sequence = self._sequences[sequence_id]
+            guard(sequence, functools.partial(self._go_on, sequence, turns))
         for chunk in plan.prefill:
             sequence = self._sequences[chunk.sequence_id]
             if sequence.decision is not None and not sequence.is_searched:
@@ -154,11 +157,13 @@ class Engine:
             self._memory.drop(sequence_id)
             self._scheduler.put_back(sequence_id, len(self._sequences[sequence_id].cached_ids))
 
-    def _going_on(self, sequence: Sequence) -> Turn:
+    def _go_on(self, sequence: Sequence, turns: list[Turn]) -> None:
+        """Add the turn of a sequence that has been prefilled."""
         cache, search = self._memory.cache(sequence.sequence_id), self._searches.get(sequence.sequence_id)
         if search is not None:
-            return searching(sequence, cache, search)
-        return decoding(sequence, cache, by_one=self.checkpoint.info.prefills_whole)
+            turns.append(searching(sequence, cache, search))
+        else:
+            turns.append(decoding(sequence, cache, by_one=self.checkpoint.info.prefills_whole))
 
     def _guarded(self, outputs: list[Output], sequence: Sequence, advance: Callable[[], None]) -> None:
         """Advance one sequence; what goes wrong ends that one alone, but for a fault of the device itself."""
@@ -249,7 +254,7 @@ class Engine:
         if search is not None and not search.is_over and not self._judge.read_best(sequence, search):
             search = None  # it has nothing that follows on what was shown
         released, withheld, tail = sequence.transcript.close(decision.match)
-        cache = self._memory.release(sequence.sequence_id)
+        cache = self._memory.release(sequence.sequence_id, may_share=decision.reason.status is not Status.FAILED)
         self._scheduler.remove(sequence.sequence_id)
         del self._sequences[sequence.sequence_id]
         stop = decision.record(withheld=withheld, misses=sequence.transcript.misses(), message=message)

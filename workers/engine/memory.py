@@ -55,7 +55,11 @@ class Memory:
         num_shared = 0 if found is None else found.num_positions
         if any(self._is_coming(sequence, num_shared, *held) for held in self._held.values()):
             return None
-        cache = self._new_cache() if found is None else found.cache.beginning(num_shared)
+        try:
+            cache = self._new_cache() if found is None else found.cache.beginning(num_shared)
+        except (RuntimeError, MemoryError):  # no memory for a copy: then it computes everything itself, chunk by chunk
+            self._prefixes.shrink(0)
+            cache, num_shared = self._new_cache(), 0
         self._held[sequence.sequence_id] = (sequence, cache)
         return num_shared
 
@@ -90,12 +94,13 @@ class Memory:
         kept = 0 if coming is None else self._prefixes.num_bytes
         return num_held + kept + num_bytes > self._max_bytes
 
-    def release(self, sequence_id: str) -> SequenceCache | None:
-        """Take the cache from a sequence that has ended, as it is now; others may still begin with it."""
+    def release(self, sequence_id: str, *, may_share: bool) -> SequenceCache | None:
+        """Take the cache from a sequence that has ended, as it is now. `may_share`: others may still begin with it."""
         held = self._held.pop(sequence_id, None)
         if held is None:
             return None
-        self._prefixes.keep(_held_ids(*held), held[1])
+        if may_share:
+            self._prefixes.keep(_held_ids(*held), held[1])
         return held[1]
 
     def _running(self) -> Iterator[tuple[NDArray[np.int64], SequenceCache]]:

@@ -105,7 +105,7 @@ class TestInterruptions:
         def no_room(*_: object) -> None:
             raise torch.OutOfMemoryError("no room")
 
-        monkeypatch.setattr("workers.engine.engine.process", no_room)
+        monkeypatch.setattr("workers.engine.judge.process", no_room)
         got = told(drain(engine))["a"]
         assert got.ended.stop.reason is StopReason.ERROR_OUT_OF_MEMORY
 

@@ -4,10 +4,11 @@ import random
 from typing import Any
 
 import pytest
+import torch
 
 from models.events import Prefilled, StopReason
 from tests.fakes.engine_runs import Told, assert_alike, drain, request, run, told
-from workers.engine.cache import room_for
+from workers.engine.cache import SequenceCache, room_for
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
 
@@ -116,3 +117,19 @@ def test_a_cancel_reaches_one_that_waits_for_room(tiny: Checkpoint) -> None:
     engine.cancel("a")
     got = told([*outputs, *drain(engine)])["a"]
     assert (got.ended.stop.reason, len(got.tokens)) == (StopReason.CANCELLED, 5)
+
+
+def test_without_memory_for_a_copy_a_sequence_computes_everything_itself(
+    tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: SequenceCache, num_positions: int) -> SequenceCache:
+        raise torch.OutOfMemoryError(f"out of memory for {num_positions} positions")
+
+    monkeypatch.setattr(SequenceCache, "beginning", no_room)
+    engine = Engine(tiny, num_rows=2)
+    for name in ("a", "b"):
+        engine.add(request(tiny, prompt(3), sequence_id=name, max_tokens=4))
+    got = told(drain(engine))
+    for name in ("a", "b"):
+        assert got[name].ended.passes.prompt_tokens_computed == len(prompt(3))
+        assert_alike(got[name], run(tiny, prompt(3), max_tokens=4))
