@@ -85,6 +85,19 @@ def assert_alike(one: Told, other: Told, *, within: float = 1e-4) -> None:
     assert one.ended.stop == other.ended.stop
     assert one.ended.kv_bytes == other.ended.kv_bytes
     assert_alike_tokens(one.tokens, other.tokens, within=within)
+    assert (one.beams is None) == (other.beams is None)
+    if one.beams is not None and other.beams is not None:
+        assert_alike_lineages(one.beams, other.beams, within=within)
+
+
+def assert_alike_lineages(one: BeamsTraced, other: BeamsTraced, *, within: float) -> None:
+    """The same beams in every step, up to the order of additions."""
+    assert (one.beam_indices, one.num_steps) == (other.beam_indices, other.num_steps)
+    assert one.sequence_score == pytest.approx(other.sequence_score, abs=within)
+    for mine, its in zip(one.steps, other.steps, strict=True):
+        for a, b in zip((*mine.beams, *mine.finished), (*its.beams, *its.finished), strict=True):
+            assert (a.parent, a.token_id) == (b.parent, b.token_id)
+            assert (a.total, a.score) == pytest.approx((b.total, b.score), abs=within)
 
 
 def assert_alike_tokens(ones: Sequence[TokenPicked], others: Sequence[TokenPicked], *, within: float = 1e-4) -> None:

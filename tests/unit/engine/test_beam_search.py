@@ -164,11 +164,6 @@ class TestAccount:
         together = told(drain(engine))["a"]
         assert_alike(together, alone)
         assert together.ended.passes == alone.ended.passes
-        mine, its = lineage(together), lineage(alone)
-        assert (mine.beam_indices, mine.num_steps) == (its.beam_indices, its.num_steps)
-        assert mine.sequence_score == pytest.approx(its.sequence_score, abs=1e-4)
-        for one, other in zip(mine.steps, its.steps, strict=True):
-            assert [(b.parent, b.token_id) for b in one.beams] == [(b.parent, b.token_id) for b in other.beams]
 
 
 class TestEndings:

@@ -13,7 +13,7 @@ from models.events import Event, StopReason, TokenPicked
 from models.sampling import Settings
 from tests.fakes import checkpoints, scripted, tokenizers
 from tests.fakes.bound import Bound
-from tests.fakes.engine_runs import Told, drain, request, run, told
+from tests.fakes.engine_runs import Told, assert_alike, drain, request, run, told
 from tests.fakes.phrases import EOS, ids, saying
 from tests.unit.engine.test_constrained_runs import ENDLESS, SCHEMAS, WHOLE, check_schema_bound
 from workers.engine.checkpoint import Checkpoint
@@ -140,8 +140,7 @@ class TestAccount:
         together = told(drain(engine))
         for name, case in cases.items():
             alone = run(tiny, "the cat", max_tokens=8, **case)
-            assert (together[name].token_ids, together[name].beams) == (alone.token_ids, alone.beams)
-            assert together[name].ended.stop == alone.ended.stop
+            assert_alike(together[name], alone)
 
 
 @pytest.mark.parametrize("index", range(len(SCHEMAS)))
