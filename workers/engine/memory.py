@@ -7,13 +7,12 @@ the budget is used up, what ended sequences left behind goes first, then the cac
 one waits for room and computes its positions anew; its tokens are what they were.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workers.engine.cache import SequenceCache, room_for
-from workers.engine.prefixes import LEAST_SHARED, Prefixes, common
+from workers.engine.prefixes import LEAST_SHARED, Ids, Prefixes, common
 from workers.engine.sequence import Sequence
 
 KEPT_BYTES = 256 * 2**20
@@ -49,11 +48,12 @@ class Memory:
 
         None, and no cache, where a prefill that is under way will soon have more of them, and where there is no room.
         """
-        if self._held and self._lacks(self._bytes_for(room_for(len(sequence.cached_ids)))):
+        ids = _begun_with(sequence)
+        if self._held and self._lacks(self._bytes_for(room_for(len(ids)))):
             return None
-        found = self._prefixes.find(_ids(sequence.cached_ids), self._running())
+        found = self._prefixes.find(ids, self._running())
         num_shared = 0 if found is None else found.num_positions
-        if any(self._is_coming(sequence, num_shared, *held) for held in self._held.values()):
+        if any(_is_coming(ids, num_shared, *held) for held in self._held.values()):
             return None
         try:
             cache = self._new_cache() if found is None else found.cache.beginning(num_shared)
@@ -103,23 +103,28 @@ class Memory:
             self._prefixes.keep(_held_ids(*held), held[1])
         return held[1]
 
-    def _running(self) -> Iterator[tuple[NDArray[np.int64], SequenceCache]]:
+    def _running(self) -> Iterator[tuple[Ids, SequenceCache]]:
         return ((_held_ids(*held), held[1]) for held in self._held.values())
 
-    def _is_coming(self, sequence: Sequence, num_shared: int, other: Sequence, cache: SequenceCache) -> bool:
-        """Whether `other` is computing more of the first positions of `sequence` than the `num_shared` there are. The
-        last position a sequence computes itself, for the logits after it."""
-        is_prefilled = cache.num_positions >= len(other.cached_ids)
-        if is_prefilled or not cache.is_shareable:
-            return False
-        return common(_ids(sequence.cached_ids[:-1]), _ids(other.cached_ids)) >= num_shared + LEAST_SHARED
+
+def _is_coming(ids: Ids, num_shared: int, other: Sequence, cache: SequenceCache) -> bool:
+    """Whether `other` is computing more of the first positions of a text than the `num_shared` there are. The last
+    position a sequence computes itself, for the logits after it."""
+    others = _begun_with(other)
+    is_prefilled = cache.num_positions >= len(others)
+    if is_prefilled or not cache.is_shareable:
+        return False
+    return common(ids[:-1], others) >= num_shared + LEAST_SHARED
 
 
-def _held_ids(sequence: Sequence, cache: SequenceCache) -> NDArray[np.int64]:
+def _held_ids(sequence: Sequence, cache: SequenceCache) -> Ids:
     """The tokens whose positions `cache` holds."""
     output = sequence.output_ids if sequence.given_ids is None else sequence.given_ids
     return np.concatenate([sequence.prompt_ids, np.asarray(output, dtype=np.int64)])[: cache.num_positions]
 
 
-def _ids(token_ids: Iterable[int]) -> NDArray[np.int64]:
-    return np.fromiter(token_ids, dtype=np.int64)
+def _begun_with(sequence: Sequence) -> Ids:
+    """`sequence.cached_ids`: what a prefill computes."""
+    if sequence.is_searched or not sequence.output_ids:
+        return sequence.prompt_ids
+    return np.concatenate([sequence.prompt_ids, np.asarray(sequence.output_ids, dtype=np.int64)])
