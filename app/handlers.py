@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import gradio as gr
 
+from app.heads import SKIP, Update, headed_twice
 from app.history import RunFilter
 from app.merging import HEARTBEAT_S, merged
 from app.parts import Parts
@@ -26,8 +27,6 @@ from app.submit import draw_seed
 from models.errors import DecodeLabError, NotFoundError
 from models.events import RunKind, StopReason, TokenPicked
 
-Update = tuple[Any, ...]
-SKIP: Final = gr.skip()
 EXAMPLE_PROMPT: Final = "The capital of France is"
 # Run, Stop while a submit is on its way: a part that is away may take seconds to say so.
 _WAITING: Final = (gr.update(interactive=False), SKIP)
@@ -67,10 +66,10 @@ class Handlers:
             yield SKIP, SKIP, _new_budget(), SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
         head: Update = (detail.prompt, *map(_whole, split(detail.settings)))
-        async with aclosing(self._watch(RunView(run_id, detail.settings, detail.kind is RunKind.SCORE))) as updates:
-            async for update in updates:
-                yield *head, *update
-                head = (SKIP, SKIP, SKIP)
+        updates = self._watch(RunView(run_id, detail.settings, detail.kind is RunKind.SCORE))
+        async with aclosing(headed_twice(head, updates)) as headed:
+            async for update in headed:
+                yield update
 
     async def inspect(self, checkpoint: str | None, event: gr.EventData) -> str:
         """The inspector of a token that was chosen in the strip."""
@@ -121,10 +120,9 @@ class Handlers:
             return
         prompt, arms, budget = compare_head(detail)
         head: Update = (prompt, _whole(arms), _whole(budget))
-        async with aclosing(self._watch_arms(view)) as updates:
-            async for update in updates:
-                yield *head, *update
-                head = (SKIP, SKIP, SKIP)
+        async with aclosing(headed_twice(head, self._watch_arms(view))) as headed:
+            async for update in headed:
+                yield update
 
     async def inspect_arms(self, checkpoint: str | None, event: gr.EventData) -> str:
         """The inspectors of all arms at the chosen position, side by side."""

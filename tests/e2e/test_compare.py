@@ -6,6 +6,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.heads import AGAIN_S
 from models.sampling import Settings
 from tests.e2e.conftest import Site, strip_text
 from tests.fakes.app import FakeStack
@@ -55,8 +56,8 @@ def test_the_link_reopens_the_comparison_in_mid_run(site: Site, stack: FakeStack
     page.wait_for_selector(".dl-column:nth-child(3) [data-i='4']")
     page.reload()
     page.wait_for_selector(".dl-column:nth-child(3) [data-i='8']")
-    assert page.input_value("#dl-prompt textarea") == "Compare me"
-    assert page.input_value("tr[data-field=top_k] td[data-arm='2'] input") == "7"
+    expect(page.locator("#dl-prompt textarea")).to_have_value("Compare me")
+    expect(page.locator("tr[data-field=top_k] td[data-arm='2'] input")).to_have_value("7")
     wait_for_all(page)
     assert len(stack.runs) == 3
 
@@ -120,7 +121,7 @@ def test_history_lists_filters_and_opens(site: Site, stack: FakeStack) -> None:
     expect(page.locator("[data-run]")).to_have_count(1)
     page.click("[data-run] a")
     page.wait_for_selector("#dl-facts .dl-ending")
-    assert page.input_value("#dl-prompt textarea") == "prompt number 17"
+    expect(page.locator("#dl-prompt textarea")).to_have_value("prompt number 17")
     page.goto(site.url + "/history?q=two+arms")
     expect(page.locator("[data-run]")).to_have_count(2)
     page.click(".dl-armlink >> nth=0")
@@ -162,6 +163,7 @@ def test_a_comparison_opened_by_link_can_be_run_again(site: Site, stack: FakeSta
     experiment_id, _ = stack.submit_comparison("again", [Settings(seed=5), Settings(seed=5, top_k=3)])
     page = site.open(f"/compare?experiment={experiment_id}")
     wait_for_all(page)
+    page.wait_for_timeout(2000 * AGAIN_S)  # until the page has been given its forms for the second time
     page.click("#dl-run")
     page.wait_for_url(re.compile("experiment=experiment-(?!1$)"))
     assert [run.settings for run in list(stack.runs.values())[2:]] == [Settings(seed=5), Settings(seed=5, top_k=3)]

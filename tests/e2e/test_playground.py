@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from app.heads import AGAIN_S
 from models.events import TokenPicked
 from models.sampling import Settings
 from tests.e2e.conftest import Site, run, run_in_address, strip_text, wait_for_end
@@ -99,8 +100,8 @@ def test_a_reload_in_mid_run_shows_all_and_goes_on(site: Site, stack: FakeStack)
     page.wait_for_selector("#dl-strip [data-i='12']")
     assert page.get_attribute("#dl-strip .dl-strip", "data-state") == "running"
     assert TEXT.startswith(strip_text(page))
-    assert page.input_value("#dl-prompt textarea") == "A prompt of mine"
-    assert page.input_value("#dl-c-temperature") == "0.7"
+    expect(page.locator("#dl-prompt textarea")).to_have_value("A prompt of mine")
+    expect(page.locator("#dl-c-temperature")).to_have_value("0.7")
     wait_for_end(page)
     assert strip_text(page) == TEXT
     assert len(stack.runs) == 1
@@ -160,9 +161,9 @@ def test_a_link_opens_the_run_as_it_was(site: Site, stack: FakeStack) -> None:
     page = site.open(f"/?run={run_id}")
     wait_for_end(page)
     assert strip_text(page) == TEXT
-    assert page.input_value("#dl-prompt textarea") == "by link"
-    assert page.input_value("#dl-c-seed") == str(2**64 - 1)
-    assert page.input_value("#dl-c-top_p") == "0.5"
+    expect(page.locator("#dl-prompt textarea")).to_have_value("by link")
+    expect(page.locator("#dl-c-seed")).to_have_value(str(2**64 - 1))
+    expect(page.locator("#dl-c-top_p")).to_have_value("0.5")
 
 
 DRAWS = """const real = crypto.getRandomValues.bind(crypto);
@@ -191,6 +192,7 @@ def test_a_run_opened_by_link_can_be_run_again(site: Site, stack: FakeStack, cha
     run_id = stack.submit("by link", Settings(seed=7, max_tokens=9, **changes))
     page = site.open(f"/?run={run_id}")
     wait_for_end(page)
+    page.wait_for_timeout(2000 * AGAIN_S)  # until the page has been given its forms for the second time
     page.click("#dl-run")
     page.wait_for_url(re.compile(r"run=run-0002"))
     again = stack.runs["run-0002"]
