@@ -1,6 +1,6 @@
 """Runs through the engine alone, told as one value."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,16 @@ def told(outputs: Iterable[Output]) -> dict[str, Told]:
         assert len(beams) <= 1
         result[sequence_id] = Told(prefilled[0] if prefilled else None, tokens, ended, beams[0] if beams else None)
     return result
+
+
+def assert_as_alone(checkpoint: Checkpoint, prompt: str, cases: Mapping[str, dict[str, Any]], **common: Any) -> None:
+    """Runs with these settings, all in one engine at once, are each what it is in an engine of its own."""
+    engine = Engine(checkpoint, num_rows=len(cases))
+    for name, case in cases.items():
+        engine.add(request(checkpoint, prompt, sequence_id=name, **common, **case))
+    together = told(drain(engine))
+    for name, case in cases.items():
+        assert_alike(together[name], run(checkpoint, prompt, **common, **case))
 
 
 def assert_alike(one: Told, other: Told, *, within: float = 1e-4) -> None:

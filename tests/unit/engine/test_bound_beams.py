@@ -13,7 +13,7 @@ from models.events import Event, StopReason, TokenPicked
 from models.sampling import Settings
 from tests.fakes import checkpoints, scripted, tokenizers
 from tests.fakes.bound import Bound
-from tests.fakes.engine_runs import Told, assert_alike, drain, request, run, told
+from tests.fakes.engine_runs import Told, assert_as_alone, request, run, told
 from tests.fakes.phrases import EOS, ids, saying
 from tests.unit.engine.test_constrained_runs import ENDLESS, SCHEMAS, WHOLE, check_schema_bound
 from workers.engine.checkpoint import Checkpoint
@@ -134,13 +134,7 @@ class TestAccount:
             "b": {"num_beams": 16, "constraint": {"choice": ["the quick", "a cat"]}},
             "c": {"constraint": {"regex": "[a-f ]*"}},
         }
-        engine = Engine(tiny, num_rows=3)
-        for name, case in cases.items():
-            engine.add(request(tiny, "the cat", sequence_id=name, max_tokens=8, **case))
-        together = told(drain(engine))
-        for name, case in cases.items():
-            alone = run(tiny, "the cat", max_tokens=8, **case)
-            assert_alike(together[name], alone)
+        assert_as_alone(tiny, "the cat", cases, max_tokens=8)
 
 
 @pytest.mark.parametrize("index", range(len(SCHEMAS)))

@@ -13,7 +13,7 @@ from models.errors import ConstraintError, SettingError
 from models.events import StopReason
 from models.sampling import DEFAULT_ORDER
 from tests.fakes import checkpoints, tokenizers
-from tests.fakes.engine_runs import Told, drain, request, run, told
+from tests.fakes.engine_runs import Told, assert_as_alone, drain, request, run, told
 from tests.fakes.scripted import Script, scripted_checkpoint
 from tests.unit.engine.test_oracle import check
 from workers.engine.checkpoint import Checkpoint
@@ -260,11 +260,4 @@ def test_rows_with_different_constraints_are_as_alone(tiny: Checkpoint) -> None:
         "c": {"constraint": {"regex": "[a-f ]*"}, "temperature": 0.0},
         "d": {"temperature": 0.8},
     }
-    engine = Engine(tiny, num_rows=4)
-    for name, case in cases.items():
-        engine.add(request(tiny, "the cat", sequence_id=name, max_tokens=20, **case))
-    together = told(drain(engine))
-    for name, case in cases.items():
-        alone = run(tiny, "the cat", max_tokens=20, **case)
-        assert together[name].token_ids == alone.token_ids
-        assert together[name].ended.stop == alone.ended.stop
+    assert_as_alone(tiny, "the cat", cases, max_tokens=20)
