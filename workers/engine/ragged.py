@@ -40,10 +40,6 @@ class Pass:
         """New ones of each row."""
         return len(self.token_ids[0])
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.token_ids) * self.num_positions
-
 
 class RaggedNetwork:
     """Runs a network of transformers over several sequences at once."""

@@ -51,11 +51,6 @@ class Runner:
         """Raw logits (1, vocab) float32 after one more token, in a pass over that position alone. Raises RunError."""
         return self._forward(cache, [(token_id,)])
 
-    def decode_rows(self, cache: SequenceCache, token_ids: Sequence[int]) -> torch.Tensor:
-        """Raw logits (rows, vocab) float32 after one more token for each row of the cache, in one pass over that
-        position. Raises RunError."""
-        return self._forward(cache, [(token_id,) for token_id in token_ids])
-
     def run(self, passes: Sequence[Pass]) -> list[torch.Tensor | RunError]:
         """A step of several sequences: for each the raw logits (rows x num_kept, vocab) float32 of its pass, or what
         went wrong with it. Together where the checkpoint can, one after the other where not.
