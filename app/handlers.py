@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import gradio as gr
 
-from app.heads import SKIP, Update, headed_twice
 from app.history import RunFilter
 from app.merging import HEARTBEAT_S, merged
 from app.parts import Parts
@@ -23,6 +22,7 @@ from app.render.history import history_rows, history_table
 from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
 from app.render.panel import arm_name
+from app.streaming import SKIP, Update
 from app.submit import draw_seed
 from models.errors import DecodeLabError, NotFoundError
 from models.events import RunKind, StopReason, TokenPicked
@@ -67,7 +67,7 @@ class Handlers:
             return
         head: Update = (detail.prompt, *map(_whole, split(detail.settings)))
         updates = self._watch(RunView(run_id, detail.settings, detail.kind is RunKind.SCORE))
-        async with aclosing(headed_twice(head, updates)) as headed:
+        async with aclosing(_headed(head, updates)) as headed:
             async for update in headed:
                 yield update
 
@@ -120,7 +120,7 @@ class Handlers:
             return
         prompt, arms, budget = compare_head(detail)
         head: Update = (prompt, _whole(arms), _whole(budget))
-        async with aclosing(headed_twice(head, self._watch_arms(view))) as headed:
+        async with aclosing(_headed(head, self._watch_arms(view))) as headed:
             async for update in headed:
                 yield update
 
@@ -265,6 +265,14 @@ class Handlers:
             except DecodeLabError as exc:
                 first = first or exc
         return first
+
+
+async def _headed(head: Update, updates: AsyncGenerator[Update]) -> AsyncGenerator[Update]:
+    """`updates`, the first of them with `head` before it."""
+    async with aclosing(updates):
+        async for update in updates:
+            yield *head, *update
+            head = (SKIP,) * len(head)
 
 
 def _stop_button(*, is_visible: bool = True, is_stopping: bool = False) -> Any:

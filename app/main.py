@@ -20,6 +20,7 @@ from app.pages.playground import playground
 from app.parts import Parts
 from app.serving import Serving
 from app.settings import LOOPBACK, AppSettings
+from app.streaming import Pages
 from app.submit import Submitter
 from app.theme import css, script, theme
 from models.db.session import Database
@@ -99,7 +100,7 @@ def _mount(app: FastAPI, demo: gr.Blocks) -> None:
 
 def pages(handlers: Handlers, checkpoints: tuple[str, ...]) -> gr.Blocks:
     """All pages as one Gradio application."""
-    with gr.Blocks(
+    with Pages(
         title="Decode Lab", analytics_enabled=False, delete_cache=(CACHE_S, CACHE_S), fill_width=True
     ) as demo:
         playground(demo, handlers)

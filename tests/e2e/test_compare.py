@@ -6,7 +6,6 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.heads import AGAIN_S
 from models.sampling import Settings
 from tests.e2e.conftest import Site, strip_text
 from tests.fakes.app import FakeStack
@@ -163,7 +162,6 @@ def test_a_comparison_opened_by_link_can_be_run_again(site: Site, stack: FakeSta
     experiment_id, _ = stack.submit_comparison("again", [Settings(seed=5), Settings(seed=5, top_k=3)])
     page = site.open(f"/compare?experiment={experiment_id}")
     wait_for_all(page)
-    page.wait_for_timeout(2000 * AGAIN_S)  # until the page has been given its forms for the second time
     page.click("#dl-run")
     page.wait_for_url(re.compile("experiment=experiment-(?!1$)"))
     assert [run.settings for run in list(stack.runs.values())[2:]] == [Settings(seed=5), Settings(seed=5, top_k=3)]
