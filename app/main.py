@@ -100,9 +100,7 @@ def _mount(app: FastAPI, demo: gr.Blocks) -> None:
 
 def pages(handlers: Handlers, checkpoints: tuple[str, ...]) -> gr.Blocks:
     """All pages as one Gradio application."""
-    with Pages(
-        title="Decode Lab", analytics_enabled=False, delete_cache=(CACHE_S, CACHE_S), fill_width=True
-    ) as demo:
+    with Pages(title="Decode Lab", analytics_enabled=False, delete_cache=(CACHE_S, CACHE_S), fill_width=True) as demo:
         playground(demo, handlers)
     with demo.route("Compare", "/compare"):
         compare(demo, handlers)
