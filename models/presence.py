@@ -51,6 +51,8 @@ class CheckpointInfo:
     chat_template_digest: str = ""  # of its `TemplateSource`; "" where there is none, and from an older worker
     alone_because: str = ""  # why its sequences cannot share a pass, as the end of a sentence; "" where they can
 
+    is_fused: bool = False  # its decode steps are one compiled call of ours instead of the network's forward pass
+
     @property
     def can_batch(self) -> bool:
         """Whether sequences of unlike length can share a pass."""

@@ -28,6 +28,7 @@ class Family:
     values: dict[str, Any] = field(default_factory=dict)
     runs_alone: bool = False
     prefills_whole: bool = False
+    is_fused: bool = False
 
     def write(self, folder: Path) -> Path:
         """Save the checkpoint with its tokenizer."""
@@ -56,9 +57,9 @@ def _sized(**changes: Any) -> dict[str, Any]:
 
 
 FAMILIES: Final[dict[str, Family]] = {
-    "llama": Family("LlamaConfig", _sized(num_key_value_heads=2)),
-    "qwen2": Family("Qwen2Config", _sized(num_key_value_heads=2)),
-    "qwen3": Family("Qwen3Config", _sized(num_key_value_heads=2, head_dim=16)),
+    "llama": Family("LlamaConfig", _sized(num_key_value_heads=2), is_fused=True),
+    "qwen2": Family("Qwen2Config", _sized(num_key_value_heads=2), is_fused=True),
+    "qwen3": Family("Qwen3Config", _sized(num_key_value_heads=2, head_dim=16), is_fused=True),
     "mistral": Family("MistralConfig", _sized(num_key_value_heads=2, sliding_window=WINDOW)),
     "gemma2": Family(
         "Gemma2Config",

@@ -19,6 +19,7 @@ from tests.parity.reference import (
     processors,
 )
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.runner import Runner
 
 SETTINGS: Final[list[dict[str, Any]]] = [
     {"temperature": 0.7},
@@ -41,7 +42,7 @@ def processed_agree(checkpoint: Checkpoint, prompt_ids: Sequence[int], case: dic
     """At every step of a run the processed distribution is that of transformers' processors on the same raw logits."""
     expected = processors(Settings.parse(case))
     assert expected
-    with heard(checkpoint) as own:
+    with heard() as own:
         got = run(checkpoint, prompt_ids, **options, **case)
     for step, (token, logits) in enumerate(zip(got.tokens, own, strict=True)):
         scores = expected(torch.tensor([[*prompt_ids, *got.token_ids[:step]]]), logits[None].clone())
@@ -49,14 +50,19 @@ def processed_agree(checkpoint: Checkpoint, prompt_ids: Sequence[int], case: dic
 
 
 @contextmanager
-def heard(checkpoint: Checkpoint) -> Iterator[list[torch.Tensor]]:
+def heard() -> Iterator[list[torch.Tensor]]:
     """The engine's own raw logits (vocab,) after each pass of the body; the last of them are those of the tokens."""
     passes: list[torch.Tensor] = []
-    hook = checkpoint.network.register_forward_hook(lambda _, __, output: passes.append(output.logits[0, -1].float()))
-    try:
+    real = Runner._forward
+
+    def forward(self: Runner, *arguments: Any, **named: Any) -> torch.Tensor:
+        logits = real(self, *arguments, **named)
+        passes.append(logits[-1])
+        return logits
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "_forward", forward)
         yield passes
-    finally:
-        hook.remove()
 
 
 def raw_agree(checkpoint: Checkpoint, prompt: Sequence[int], got: Told, own: list[torch.Tensor]) -> None:

@@ -39,7 +39,7 @@ PROMPTS = [
 @pytest.mark.parametrize("prompt", PROMPTS, ids=[f"prompt{i}" for i in range(len(PROMPTS))])
 def test_greedy_and_beams_are_generates(default_checkpoint: Checkpoint, prompt: str) -> None:
     prompt_ids = default_checkpoint.encode(prompt)
-    with heard(default_checkpoint) as own:
+    with heard() as own:
         got = run(default_checkpoint, prompt_ids, temperature=0.0, max_tokens=8)
     assert list(got.token_ids) == generated_by_transformers(default_checkpoint, prompt_ids, num_tokens=8)
     raw_agree(default_checkpoint, prompt_ids, got, own)

@@ -23,7 +23,7 @@ from tests.parity.reference import (
 )
 from tests.parity.test_beams import agree, by_transformers, by_us
 from workers.engine import scheduler
-from workers.engine.cache import SequenceCache
+from workers.engine.cache import GrowingLayer, SequenceCache
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
 from workers.engine.runner import Runner
@@ -57,7 +57,7 @@ def checkpoint(family: Family, tmp_path_factory: pytest.TempPathFactory) -> Chec
 def test_greedy_is_generate(checkpoint: Checkpoint) -> None:
     outputs = set()
     for prompt in PROMPTS:
-        with heard(checkpoint) as own:
+        with heard() as own:
             got = run(checkpoint, prompt, temperature=0.0, max_tokens=NUM_TOKENS)
         assert list(got.token_ids) == generated_by_transformers(checkpoint, prompt, num_tokens=NUM_TOKENS)
         raw_agree(checkpoint, prompt, got, own)
@@ -78,7 +78,7 @@ def test_a_prompt_in_chunks_is_the_whole_prompt(
     prompt = PROMPTS[-1]
     whole = run(checkpoint, prompt, temperature=0.0, max_tokens=4)
     monkeypatch.setattr(scheduler, "CHUNK_POSITIONS", num_positions)
-    with heard(checkpoint) as own:
+    with heard() as own:
         got = run(checkpoint, prompt, temperature=0.0, max_tokens=4)
     assert got.token_ids == whole.token_ids
     assert got.ended.passes.prefill == (1 if checkpoint.info.prefills_whole else -(-len(prompt) // num_positions))
@@ -113,6 +113,7 @@ def test_what_cannot_share_a_pass_says_so_and_nothing_else_does(checkpoint: Chec
     assert checkpoint.info.can_batch is not family.runs_alone
     assert bool(checkpoint.info.alone_because) is family.runs_alone
     assert checkpoint.info.prefills_whole is family.prefills_whole
+    assert checkpoint.info.is_fused is family.is_fused
 
 
 def test_alone_is_as_in_any_batch(checkpoint: Checkpoint) -> None:
@@ -180,5 +181,7 @@ def test_zamba2_steps_without_its_floor(tmp_path: Path, floor: float, is_same: b
 def tensor_bytes(cache: SequenceCache) -> int:
     """Of every tensor of numbers that the layers have under a name of transformers'."""
     values = [value for layer in cache.layers.layers for name, value in vars(layer).items() if name[0] != "_"]
+    growing = [layer for layer in cache.layers.layers if isinstance(layer, GrowingLayer)]
+    values += [t for layer in growing for t in (layer.keys, layer.values)]
     tensors = [t for value in values for t in (value.values() if isinstance(value, dict) else [value])]
     return sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))

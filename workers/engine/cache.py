@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -27,9 +29,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
     """One attention layer's keys and values: views, (rows, kv heads, positions, head size), into larger buffers."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._keys: torch.Tensor | None = None
         self._values: torch.Tensor | None = None
+        super().__init__()
         self._num_positions = 0
         self._num_shared = 0  # positions, from the first on, at which all rows are equal
 
@@ -49,8 +51,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         self._keys[:, :, start:end] = key_states
         self._values[:, :, start:end] = value_states
         self._num_positions = end
-        self._show(self._keys, self._values)
-        return self.keys, self.values
+        return self._keys[:, :, :end], self._values[:, :, :end]
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Make each row a copy of the row that `beam_idx` names for it; there may be more rows than before, or fewer.
@@ -64,7 +65,6 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         rows = beam_idx.to(self._keys.device)
         self._keys = self._selected(self._keys, rows)
         self._values = self._selected(self._values, rows)
-        self._show(self._keys, self._values)
 
     def _selected(self, buffer: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         start, end = self._num_shared, self._num_positions
@@ -78,8 +78,6 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
     def shorten(self, num_positions: int) -> None:
         """Forget all positions but the first ones. The buffers stay."""
         self._num_positions = num_positions
-        if self._keys is not None and self._values is not None:
-            self._show(self._keys, self._values)
 
     def beginning(self, num_positions: int) -> "GrowingLayer":
         """A layer of its own with copies of the first positions."""
@@ -88,9 +86,35 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
             layer.update(self._keys[:, :, :num_positions], self._values[:, :, :num_positions])
         return layer
 
-    def _show(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.keys = keys[:, :, : self._num_positions]
-        self.values = values[:, :, : self._num_positions]
+    def reserve(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The buffers of keys and values, with room for so many positions, after the first `update`."""
+        assert self._keys is not None
+        assert self._values is not None
+        self._keys = _grown(self._keys, self._keys, self._num_positions, num_positions)
+        self._values = _grown(self._values, self._values, self._num_positions, num_positions)
+        return self._keys, self._values
+
+    def appended(self, number: int) -> None:
+        """So many positions have been written into the buffers, behind those that were there."""
+        self._num_positions += number
+
+    @property
+    def keys(self) -> torch.Tensor | None:
+        """Those of all positions; None before the first."""
+        return None if self._keys is None else self._keys[:, :, : self._num_positions]
+
+    @keys.setter
+    def keys(self, _: torch.Tensor | None) -> None:
+        """transformers' constructors set it; what is there is in the buffer."""
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        """Those of all positions; None before the first."""
+        return None if self._values is None else self._values[:, :, : self._num_positions]
+
+    @values.setter
+    def values(self, _: torch.Tensor | None) -> None:
+        """As for keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +138,7 @@ class SequenceCache:
         self.layers = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=GrowingLayer)
         self.num_rows = 1
         self.num_positions = 0  # of each row
+        self._placed: tuple[torch.Tensor, NDArray[np.int64]] | None = None  # the first layer's buffer, all `places`
 
     def mark(self) -> "Mark":
         """What `restore` needs to undo what comes after. Layers that are not ours replace their tensors, so that the
@@ -144,7 +169,28 @@ class SequenceCache:
         layers = [_beginning(layer, num_positions) for layer in self.layers.layers]
         copy.layers = Cache(layers=layers)
         copy.num_rows, copy.num_positions = 1, num_positions
+        copy._placed = None
         return copy
+
+    def places(self, num_positions: int) -> NDArray[np.int64]:
+        """(layers, rows, 3): where the keys and values of each row begin, and how many positions have room there, which
+        are at least so many. For a cache whose layers all grow, and that holds a position."""
+        if self._placed is not None and self._placed[0] is self.layers.layers[0].reserve(num_positions)[0]:
+            return self._placed[1]
+        places = np.empty((len(self.layers.layers), self.num_rows, 3), np.int64)
+        for index, layer in enumerate(self.layers.layers):
+            keys, values = layer.reserve(num_positions)
+            size = keys.stride(0) * keys.element_size()
+            for row in range(self.num_rows):
+                places[index, row] = keys.data_ptr() + row * size, values.data_ptr() + row * size, keys.shape[2]
+        # Layers get new buffers all together, and the first of them first.
+        self._placed = (self.layers.layers[0].reserve(num_positions)[0], places)
+        return places
+
+    def appended(self, number: int) -> None:
+        """So many positions of each row have been written at its `places`."""
+        for layer in self.layers.layers:
+            layer.appended(number)
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Make each row a copy of the present row that `rows` names for it: what beams do with those they continue."""

@@ -251,6 +251,7 @@ def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findin
         memory=findings.memory,
         prefills_whole=findings.prefills_whole,
         alone_because=findings.alone_because,
+        is_fused=findings.is_fused,
     )
 
 

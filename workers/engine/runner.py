@@ -1,4 +1,4 @@
-"""The forward passes: the only code that runs the network.
+"""The forward passes: the only code that runs the network, or the kernels that stand for it in a decode step.
 
 A prefill computes a chunk of a prompt in one pass, a decode exactly one position; both leave keys and values in the
 sequence's cache and give the raw logits of the last position. Where the tokens that follow are known already, one pass
@@ -15,6 +15,7 @@ import torch
 from models.errors import DeviceMemoryError, RunError
 from workers.engine.cache import SequenceCache
 from workers.engine.checkpoint import Checkpoint
+from workers.engine.fused import FusedNetwork
 from workers.engine.ragged import Pass, RaggedNetwork
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class Runner:
         self._network = checkpoint.network
         self._device = torch.device(checkpoint.info.device)
         self._ragged = RaggedNetwork(self._network, self._device) if checkpoint.info.can_batch else None
+        self._fused = FusedNetwork(self._network) if checkpoint.info.is_fused else None
         config = getattr(self._network, "config", None)
         width = getattr(config.get_text_config(), "hidden_size", 0) if config else 0
         info = checkpoint.info
@@ -57,10 +59,22 @@ class Runner:
 
         A pass that fails together is taken apart: the caches go back, and each sequence is run by itself.
         """
-        if self._ragged is not None and len(passes) > 1:
+        parts: list[list[int]] = [[], []]
+        for index, p in enumerate(passes):
+            parts[self._is_fusable(p.cache, p.num_positions)].append(index)
+        answers: dict[int, torch.Tensor | RunError] = {}
+        for indices, together in zip(parts, (self._ragged, self._fused), strict=True):
+            chosen = [passes[index] for index in indices]
+            answers.update(zip(indices, self._run_alike(chosen, together), strict=True))
+        return [answers[index] for index in range(len(passes))]
+
+    def _run_alike(
+        self, passes: Sequence[Pass], together: RaggedNetwork | FusedNetwork | None
+    ) -> Sequence[torch.Tensor | RunError]:
+        if together is not None and len(passes) > 1:
             marks = [p.cache.mark() for p in passes]
             try:
-                answers = self._ragged.run(passes)
+                answers = together.run(passes)
             except Exception as exc:
                 if is_device_fault(exc):
                     raise
@@ -70,8 +84,11 @@ class Runner:
             else:
                 for p in passes:
                     p.cache.num_positions += p.num_positions
-                return list(answers)
+                return answers
         return [self._alone(p) for p in passes]
+
+    def _is_fusable(self, cache: SequenceCache | None, num_positions: int) -> bool:
+        return self._fused is not None and num_positions == 1 and cache is not None and cache.num_positions > 0
 
     def _alone(self, single: Pass) -> torch.Tensor | RunError:
         try:
@@ -90,12 +107,11 @@ class Runner:
         """`token_ids`: the new ones of each row, equally many. The logits of each row's last `num_kept` positions."""
         start = cache.num_positions if cache else 0
         end = start + len(token_ids[0])
-        cached = {"cache": cache.layers, "use_cache": True} if cache else {"use_cache": False}
         try:
-            input_ids = torch.tensor(token_ids, device=self._device)  # (rows, positions)
-            position_ids = torch.arange(start, end, device=self._device).expand(len(token_ids), -1)
-            output = self._network(input_ids=input_ids, position_ids=position_ids, logits_to_keep=num_kept, **cached)
-            logits: torch.Tensor = output.logits[:, -num_kept:].flatten(0, 1).float()  # (rows x num_kept, vocab)
+            if self._fused is not None and cache is not None and self._is_fusable(cache, end - start):
+                logits = self._fused.run([Pass(cache, token_ids)])[0]
+            else:
+                logits = self._computed(cache, token_ids, num_kept)
         except Exception as exc:
             if is_device_fault(exc):
                 raise
@@ -106,6 +122,17 @@ class Runner:
             raise RunError(f"the forward pass over position {start:,} failed: {exc}") from exc
         if cache:
             cache.num_positions = end
+        return logits
+
+    def _computed(self, cache: SequenceCache | None, token_ids: Sequence[Sequence[int]], num_kept: int) -> torch.Tensor:
+        """What the network's own pass gives."""
+        start = cache.num_positions if cache else 0
+        cached = {"cache": cache.layers, "use_cache": True} if cache else {"use_cache": False}
+        input_ids = torch.tensor(token_ids, device=self._device)  # (rows, positions)
+        end = start + input_ids.shape[1]
+        position_ids = torch.arange(start, end, device=self._device).expand(len(token_ids), -1)
+        output = self._network(input_ids=input_ids, position_ids=position_ids, logits_to_keep=num_kept, **cached)
+        logits: torch.Tensor = output.logits[:, -num_kept:].flatten(0, 1).float()  # (rows x num_kept, vocab)
         return logits
 
 

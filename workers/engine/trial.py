@@ -17,11 +17,14 @@ from transformers.cache_utils import DummyLayer, LinearAttentionCacheLayerMixin
 from models.errors import CheckpointBrokenError
 from models.presence import LayerMemory
 from workers.engine.cache import SequenceCache, held_positions, held_states
+from workers.engine.fused import FusedNetwork, is_fusable
 from workers.engine.ragged import Pass, RaggedNetwork
 
 _logger = logging.getLogger(__name__)
 
 _SAME_LOGPROB: Final = 0.05  # nats; rounding in bfloat16 stays below, a lost state is off by several
+# The kernels round less than a network in bfloat16 does: unlikely tokens differ by tenths, the others by thousandths.
+_SAME_STEP: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # nats, weighed by probability
 _RECURRENT: Final = "its recurrent layers take in every position of a pass, so padding would enter a sequence's state"
 _OWN_ATTENTION: Final = "its attention is code of its own, which cannot be told whose keys a token attends to"
 _COUNTING: Final = "it counts positions from the start of a pass, so sequences of unlike length would stand wrong"
@@ -37,6 +40,7 @@ class Findings:
     prefills_whole: bool
     alone_because: str
     takes_positions: bool
+    is_fused: bool
 
 
 @torch.inference_mode()
@@ -71,6 +75,7 @@ def try_out(network: Any, *, name: str, vocab_size: int) -> Findings:
         prefills_whole=is_recurrent and not _goes_on(network, ids),
         alone_because=_alone_because(network, ids, is_recurrent=is_recurrent, takes_positions=takes_positions),
         takes_positions=takes_positions,
+        is_fused=_decodes_alike(network, ids),
     )
 
 
@@ -128,6 +133,28 @@ def _shares_passes(network: Any, token_ids: Sequence[int]) -> bool:
         (a.float().log_softmax(-1) - b.log_softmax(-1)).abs().max() for a, b in zip(alone, answers, strict=True)
     ]
     return all(bool(difference <= _SAME_LOGPROB) for difference in differences)
+
+
+def _decodes_alike(network: Any, token_ids: Sequence[int]) -> bool:
+    """Whether the kernels give what the network gives for one more position of two sequences of unlike length."""
+    if not is_fusable(network):
+        return False
+    parts = [token_ids[:-1], token_ids[:1]]
+    caches = [SequenceCache(network) for _ in parts]
+    for ids, cache in zip(parts, caches, strict=True):
+        _forward(network, ids, cache)
+    try:
+        answers = FusedNetwork(network).run([Pass(cache, [token_ids[-1:]]) for cache in caches])
+    except Exception:  # the network itself can always go on
+        _logger.exception("the kernels cannot run here, so every step is the network's own pass")
+        return False
+    for ids, answer in zip(parts, answers, strict=True):
+        wanted = _forward(network, [*ids, token_ids[-1]], SequenceCache(network))[0].float().log_softmax(-1)
+        difference = ((answer.log_softmax(-1) - wanted).abs() * wanted.exp()).sum()
+        if not difference <= _SAME_STEP[network.dtype]:
+            _logger.warning("the kernels differ from the network by %.3g nats and are not used", difference)
+            return False
+    return True
 
 
 def _has_gaps(layers: Sequence[Any]) -> bool:

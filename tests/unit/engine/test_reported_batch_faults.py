@@ -1,6 +1,6 @@
 """Faults that users of similar programs reported, of runs that share an engine: each must be as it is alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.fakes.scripted import Script, scripted_checkpoint
 from workers.engine.cache import GrowingLayer
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
+from workers.engine.fused import FusedNetwork
 from workers.engine.ragged import Pass, RaggedNetwork
 
 LENGTHS = {"short": 3, "middle": 17, "long": 60}
@@ -119,15 +120,18 @@ class TestAPassThatFails:
         self, tiny: Checkpoint, engine: Engine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls = iter(range(100))
-        real = RaggedNetwork.run
 
-        def fails_half_way(self: RaggedNetwork, passes: Sequence[Pass]) -> list[torch.Tensor]:
-            answers = real(self, passes)  # the caches have the new positions
-            if next(calls) % 3 == 1:
-                raise RuntimeError("a kernel failed")
-            return answers
+        def failing(real: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
+            def fails_half_way(self: RaggedNetwork | FusedNetwork, passes: Sequence[Pass]) -> list[torch.Tensor]:
+                answers = real(self, passes)  # the caches have the new positions
+                if len(passes) > 1 and next(calls) % 3 == 1:
+                    raise RuntimeError("a kernel failed")
+                return answers
 
-        monkeypatch.setattr(RaggedNetwork, "run", fails_half_way)
+            return fails_half_way
+
+        for kind in (RaggedNetwork, FusedNetwork):
+            monkeypatch.setattr(kind, "run", failing(kind.run))
         for name, length in LENGTHS.items():
             engine.add(request(tiny, prompt_of(length), sequence_id=name, **GREEDY))
         got = told(drain(engine))
@@ -138,14 +142,22 @@ class TestAPassThatFails:
     def test_memory_that_one_lacks_ends_that_one_alone(
         self, tiny: Checkpoint, engine: Engine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = GrowingLayer.update
+        update, reserve = GrowingLayer.update, GrowingLayer.reserve
 
-        def has_room_for_short_ones(self: GrowingLayer, keys: torch.Tensor, *others: Any, **named: Any) -> Any:
-            if self.get_seq_length() + keys.shape[2] > max(LENGTHS.values()) + 4:
+        def has_room_for_short_ones(num_positions: int) -> None:
+            if num_positions > max(LENGTHS.values()) + 4:
                 raise torch.OutOfMemoryError("out of memory")
-            return real(self, keys, *others, **named)
 
-        monkeypatch.setattr(GrowingLayer, "update", has_room_for_short_ones)
+        def updates(self: GrowingLayer, keys: torch.Tensor, *others: Any, **named: Any) -> Any:
+            has_room_for_short_ones(self.get_seq_length() + keys.shape[2])
+            return update(self, keys, *others, **named)
+
+        def reserves(self: GrowingLayer, num_positions: int) -> Any:
+            has_room_for_short_ones(num_positions)
+            return reserve(self, num_positions)
+
+        monkeypatch.setattr(GrowingLayer, "update", updates)
+        monkeypatch.setattr(GrowingLayer, "reserve", reserves)
         for name, length in LENGTHS.items():
             engine.add(request(tiny, prompt_of(length), sequence_id=name, **GREEDY))
         got = told(drain(engine))

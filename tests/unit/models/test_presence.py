@@ -18,14 +18,14 @@ def presence(**changes: object) -> WorkerPresence:
 
 
 def test_what_is_written_is_read_back() -> None:
-    worker = presence(memory=MIXED, prefills_whole=True, alone_because="it is so")
+    worker = presence(memory=MIXED, prefills_whole=True, alone_because="it is so", is_fused=True)
     assert WorkerPresence.decode(worker.encode()) == worker
     assert not worker.checkpoint.can_batch
 
 
 def test_an_older_workers_record_is_read_with_the_defaults() -> None:
     values = orjson.loads(presence().encode())
-    for name in ("memory", "prefills_whole", "chat_template_digest", "alone_because"):
+    for name in ("memory", "prefills_whole", "chat_template_digest", "alone_because", "is_fused"):
         del values["checkpoint"][name]
     read = WorkerPresence.decode(orjson.dumps(values))
     assert read == presence()
