@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 import models.db.experiments
 import models.db.runs  # noqa: F401 -- imported, like experiments, so that the metadata knows every table
 from app.settings import AppSettings
+from migrations import run_search
 from models.db.base import Base, LosslessText, UtcDateTime
 from models.db.session import Database
 
@@ -36,6 +37,11 @@ def _render_item(kind: str, value: Any, _context: AutogenContext) -> str | Liter
     return False
 
 
+def _is_ours(name: str | None, kind: str, _parents: Any) -> bool:
+    """Whether a table is one of the data model: the index of words is kept by the database itself."""
+    return kind != "table" or not (name or "").startswith(run_search.PREFIX)
+
+
 def _configure(connection: Connection | None = None, url: str | None = None) -> None:
     context.configure(
         connection=connection,
@@ -43,6 +49,7 @@ def _configure(connection: Connection | None = None, url: str | None = None) -> 
         target_metadata=Base.metadata,
         render_as_batch=True,
         render_item=_render_item,
+        include_name=_is_ours,
         compare_type=True,
         transactional_ddl=True,
         literal_binds=connection is None,
@@ -76,6 +83,7 @@ def _migrate() -> None:
             _configure(connection)
             context.run_migrations()
             if database.is_sqlite:
+                run_search.restore_on_sqlite(connection)
                 _check_sqlite(connection)
         connection.invalidate()  # its PRAGMAs are not those of the application
     database.close()

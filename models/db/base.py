@@ -69,6 +69,15 @@ def unescape_text(text: str) -> str:
     return first + "".join(_unescape_one(part) for part in rest)
 
 
+def unescape_start(text: str) -> str:
+    """Like `unescape_text`, for what the database has cut off after some character, perhaps inside an escape."""
+    start = text.rfind(_ESCAPE)
+    if start >= 0:
+        num_needed = 6 if text[start + 1 : start + 2] == "2" else 2
+        text = text if len(text) - start >= num_needed else text[:start]
+    return unescape_text(text)
+
+
 def _unescape_one(part: str) -> str:
     match part[:1]:
         case "0":

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import String
+from sqlalchemy import Boolean, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.db.base import Base
@@ -22,3 +22,5 @@ class Experiment(Base):
     baseline_index: Mapped[int] = mapped_column(default=0)
     title: Mapped[str | None]
     note: Mapped[str | None]
+    is_starred: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    deleted_at: Mapped[datetime | None]  # as of its runs

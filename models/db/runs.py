@@ -16,6 +16,32 @@ PRODUCTIVE_TOKENS: Final = 4
 """So many tokens of an attempt bring a run on. Fewer need not: what a worker had picked and not yet told when it died
 is picked again by the next attempt, and a run that always dies at the same place would seem to move."""
 
+LISTED: Final = (
+    "checkpoint", "stop_reason", "status", "temperature", "num_tokens", "tokens_per_s", "mean_logprob", "mean_entropy",
+)  # fmt: skip
+"""The columns by which the history filters or sorts, each with an index that goes on in the order of ids."""
+
+SETTINGS: Final = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "num_beams", "max_tokens",
+)  # fmt: skip
+"""The settings that have a column of their own besides `settings`, as numbers to filter by."""
+
+_FILTERED: Final = (
+    "id", "deleted_at", "created_at", "kind", "checkpoint", "status", "stop_reason", "is_starred", "experiment_id",
+    "seed", *SETTINGS, "num_tokens", "tokens_per_s", "mean_logprob", "mean_entropy",
+)  # fmt: skip
+
+
+def _setting(name: str) -> Any:
+    """The default of a column of SETTINGS."""
+
+    def value_of(context: Any) -> float | None:
+        value = context.get_current_parameters()["settings"].get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    return mapped_column(Float, default=value_of)
+
 
 class Run(Base):
     """One request of a user, from submit to its one ending."""
@@ -30,9 +56,7 @@ class Run(Base):
     started_at: Mapped[datetime | None]  # the first claim
     ended_at: Mapped[datetime | None]
 
-    experiment_id: Mapped[str | None] = mapped_column(
-        String(36), ForeignKey(Experiment.id, ondelete="SET NULL"), index=True
-    )
+    experiment_id: Mapped[str | None] = mapped_column(String(36), ForeignKey(Experiment.id, ondelete="SET NULL"))
     arm_index: Mapped[int | None]
     sample_index: Mapped[int | None]
     parent_id: Mapped[str | None] = mapped_column(String(36), ForeignKey("runs.id", ondelete="SET NULL"), index=True)
@@ -44,9 +68,21 @@ class Run(Base):
     prompt: Mapped[str]
     given_text: Mapped[str | None] = mapped_column(LosslessText)  # of a run of kind `score`: what it scores
     messages: Mapped[list[Any] | None]
-    prompt_token_ids: Mapped[list[Any] | None]  # known from the first claim on
+    prompt_token_ids: Mapped[list[Any] | None]  # known from the first claim on; of a branch, from its submit on
+    opening_ids: Mapped[list[Any] | None]  # of a branch: the tokens that its output begins with
     settings: Mapped[dict[str, Any]]  # models.sampling.Settings.as_dict(), seed included
     seed: Mapped[str] = mapped_column(String(20))  # decimal: 64 bits do not fit a signed column
+    # Those of `settings`, once more as numbers to filter by.
+    temperature: Mapped[float | None] = _setting("temperature")
+    top_k: Mapped[float | None] = _setting("top_k")  # may be too large for a database's integer
+    top_p: Mapped[float | None] = _setting("top_p")
+    min_p: Mapped[float | None] = _setting("min_p")
+    typical_p: Mapped[float | None] = _setting("typical_p")
+    repetition_penalty: Mapped[float | None] = _setting("repetition_penalty")
+    presence_penalty: Mapped[float | None] = _setting("presence_penalty")
+    frequency_penalty: Mapped[float | None] = _setting("frequency_penalty")
+    num_beams: Mapped[float | None] = _setting("num_beams")
+    max_tokens: Mapped[float | None] = _setting("max_tokens")
 
     status: Mapped[str] = mapped_column(String(16))
     attempt: Mapped[int] = mapped_column(default=0)
@@ -77,11 +113,42 @@ class Run(Base):
     note: Mapped[str | None]
     is_starred: Mapped[bool] = mapped_column(Boolean, default=False)
     tags: Mapped[list[Any]] = mapped_column(default=list)
+    # Set: the run is hidden, and purged a while later unless the deletion is undone.
+    deleted_at: Mapped[datetime | None]
 
     __table_args__ = (
         Index("ix_runs_status_lease_until", "status", "lease_until"),
-        Index("ix_runs_checkpoint_created_at", "checkpoint", "created_at"),
-        Index("ix_runs_stop_reason_created_at", "stop_reason", "created_at"),
+        *(
+            Index(
+                f"ix_runs_listed_{column}",
+                column,
+                "id",
+                sqlite_where=sql_text("deleted_at IS NULL"),
+                postgresql_where=sql_text("deleted_at IS NULL"),
+            )
+            for column in LISTED
+        ),
+        # Whatever is asked for together is answered from this index alone, in the order of ids: the rows of the table
+        # are twenty times as large, because their texts lie in them.
+        Index(
+            "ix_runs_filtered",
+            *_FILTERED,
+            sqlite_where=sql_text("deleted_at IS NULL"),
+            postgresql_where=sql_text("deleted_at IS NULL"),
+        ),
+        Index("ix_runs_experiment_id_id", "experiment_id", "id"),
+        Index(
+            "ix_runs_starred",
+            "id",
+            sqlite_where=sql_text("is_starred IS 1"),
+            postgresql_where=sql_text("is_starred IS true"),
+        ),
+        Index(
+            "ix_runs_deleted_at",
+            "deleted_at",
+            sqlite_where=sql_text("deleted_at IS NOT NULL"),
+            postgresql_where=sql_text("deleted_at IS NOT NULL"),
+        ),
         # Asked for every few seconds by every worker, and nearly always empty.
         Index(
             "ix_runs_ended_unpublished",

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, inspect, select, text
 
+from app.history import History, RunFilter
 from models.constraint import Constraint
 from models.db.ledger import token_row
 from models.db.runs import Run, Token
@@ -135,9 +137,60 @@ def test_a_constraint_is_no_setting_of_the_version_before(database: Database, da
         session.add(new_run(id="bound", settings=Settings(seed=1, constraint=Constraint(regex="a"))))
     assert alembic(database_url, "downgrade", "0002").returncode == 0
     with database.read() as session:
-        settings = session.get_one(Run, "bound").settings
+        settings = session.scalars(select(Run.settings).where(Run.id == "bound")).one()
     assert "constraint" not in settings
     assert "constraint" not in settings["order"]
+
+
+def test_a_branch_that_waits_goes_with_its_column_and_one_that_ended_stays(
+    database: Database, database_url: str
+) -> None:
+    with database.write() as session:
+        session.add_all(
+            [
+                new_run(id="plain"),
+                new_run(id="waits", opening_ids=[1, 2]),
+                new_run(id="ended", opening_ids=[1, 2], status="finished"),
+            ]
+        )
+        session.flush()
+        session.add(Token(**token_row(token_event("waits", 2))))
+    assert alembic(database_url, "downgrade", "0003").returncode == 0
+    with database.read() as session:
+        assert set(session.scalars(select(Run.id))) == {"plain", "ended"}
+        assert session.scalars(select(Token.run_id)).all() == []
+
+
+def test_settings_of_saved_runs_become_columns_and_searches_go_on(database: Database, database_url: str) -> None:
+    """A filled database of the version before; settings of some rows are no numbers, or not there."""
+    saved: dict[str, dict[str, Any]] = {
+        "whole": {"top_p": 0.5, "top_k": 2**53 - 1, "max_tokens": 64, "min_p": 0},
+        "other": {"top_p": "0.5", "top_k": None, "max_tokens": True},
+        "empty": {},
+    }
+    with database.write() as session:
+        session.add_all(new_run(id=run_id, prompt=f"a prompt of {run_id}") for run_id in saved)
+        session.flush()
+        session.add(Token(**token_row(token_event("whole", 2))))
+        for run_id, settings in saved.items():
+            session.get_one(Run, run_id).settings = settings
+    assert alembic(database_url, "downgrade", "0005").returncode == 0
+    columns = {column["name"] for column in inspect(database.engine).get_columns("runs")}
+    assert "top_p" not in columns
+    assert "temperature" in columns
+    database.engine.dispose()
+
+    migrate(database_url)
+    with database.read() as session:
+        runs = {run.id: (run.top_p, run.top_k, run.max_tokens, run.min_p) for run in session.query(Run)}
+        assert session.query(Token).count() == 1
+    assert runs == {"whole": (0.5, 2**53 - 1, 64, 0), "other": (None,) * 4, "empty": (None,) * 4}
+    assert isinstance(runs["whole"][0], float)
+    history = History(database)
+    with database.write() as session:
+        session.add(new_run(id="after", prompt="a prompt of after"))
+    assert {row.id for row in history.page(RunFilter(text='"prompt of" w*')).rows} == {"whole"}
+    assert len(history.page(RunFilter(text="p*")).rows) == 4
 
 
 def _copy_migrations(folder: Path) -> None:
