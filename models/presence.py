@@ -44,7 +44,7 @@ class CheckpointInfo:
     num_kv_heads: int
     head_size: int
     device: str  # "cpu", "cuda:0"
-    dtype: str  # "float32", "bfloat16"
+    dtype: str  # "float32", "bfloat16"; "int8": of the weights, the rest is float32
     tokenizer_digest: str  # SHA-256 of tokenizer.json, hex; "" where there is none
     memory: tuple[LayerMemory, ...] = ()  # empty: every layer has `num_kv_heads` of `head_size` and forgets nothing
     prefills_whole: bool = False  # a prompt is one pass however long: a second one would forget the first
@@ -65,7 +65,7 @@ class CheckpointInfo:
         """
         if self.memory:
             return sum(layers.num_bytes(num_positions) for layers in self.memory)
-        bytes_per_number = {"float32": 4, "bfloat16": 2, "float16": 2}[self.dtype]
+        bytes_per_number = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}[self.dtype]
         return self.num_layers * 2 * self.num_kv_heads * self.head_size * num_positions * bytes_per_number
 
 

@@ -41,6 +41,7 @@ class Stage(StrEnum):
 
 
 DEFAULT_ORDER: Final = tuple(Stage)
+_STAGES: Final = frozenset(Stage)
 
 
 class Scope(StrEnum):
@@ -115,7 +116,7 @@ class Settings(BaseModel):
     @classmethod
     def _stages_from_text(cls, value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return tuple(Stage(v) if isinstance(v, str) and v in set(Stage) else v for v in value)
+            return tuple(Stage(v) if isinstance(v, str) and v in _STAGES else v for v in value)
         return value
 
     @field_validator("stop")
@@ -198,8 +199,7 @@ class Settings(BaseModel):
 
     def changed(self) -> dict[str, Any]:
         """The fields that are not at their default, as plain JSON values, without the seed."""
-        neutral = NEUTRAL.as_dict()
-        return {k: v for k, v in self.as_dict().items() if k != "seed" and v != neutral[k]}
+        return {k: v for k, v in self.as_dict().items() if k != "seed" and v != _NEUTRAL_VALUES[k]}
 
     @property
     def is_greedy(self) -> bool:
@@ -282,3 +282,4 @@ def _reason(problem: Any) -> str:
 
 NEUTRAL: Final = Settings()
 """Nothing changed: the processed distribution equals the raw one."""
+_NEUTRAL_VALUES: Final = NEUTRAL.as_dict()
