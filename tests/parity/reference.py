@@ -26,7 +26,7 @@ PROCESSED_TOLERANCE: Final = 1e-5
 @torch.inference_mode()
 def generated_by_transformers(checkpoint: Checkpoint, prompt_ids: Sequence[int], *, num_tokens: int) -> list[int]:
     """The greedy continuation, the end token included."""
-    ids = torch.tensor([prompt_ids])
+    ids = torch.tensor([prompt_ids], device=checkpoint.info.device)
     room = checkpoint.info.context_length - len(prompt_ids)
     output = checkpoint.network.generate(
         input_ids=ids,

@@ -17,11 +17,12 @@ from models.beams import BeamsTraced
 from models.sampling import DEFAULT_ORDER, Stage
 from tests.fakes.engine_runs import Told, run
 from tests.fakes.exhaustive import World
+from tests.parity.reference import LOGPROB_TOLERANCE
 from workers.engine.checkpoint import Checkpoint
 
 NUM_TOKENS = 8
 PROMPTS = ["the", "the quick brown fox", "see what runs from the lazy dog", "over and over and over"]
-SCORE_TOLERANCE = 1e-5
+SCORE_TOLERANCE = LOGPROB_TOLERANCE  # a score is made of raw log-probabilities
 
 Case = tuple[list[int], float, list[int]]
 

@@ -81,7 +81,8 @@ def test_a_prompt_in_chunks_is_the_whole_prompt(
     with heard() as own:
         got = run(checkpoint, prompt, temperature=0.0, max_tokens=4)
     assert got.token_ids == whole.token_ids
-    assert got.ended.passes.prefill == (1 if checkpoint.info.prefills_whole else -(-len(prompt) // num_positions))
+    least = 1 if checkpoint.info.prefills_whole else -(-len(prompt) // num_positions)
+    assert least <= got.ended.passes.prefill <= 2 * least - 1  # later chunks may be shorter, as they attend to more
     raw_agree(checkpoint, prompt, got, own)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sized
 
-from models.errors import PromptError, SettingError
+from models.errors import ConstraintError, PromptError, SettingError
 from models.presence import CheckpointInfo
 from models.sampling import MAX_NEW_TOKENS, Settings
 from workers.engine.checkpoint import Checkpoint
@@ -15,15 +15,15 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
     """The sequence of `request`, with its saved tokens read.
 
     Raises PromptError for a prompt that is empty, has ids outside the vocabulary or leaves no room for one token (for
-    the whole text where one is scored), SettingError for a setting that this checkpoint cannot have, ConstraintError
-    for saved tokens that break the constraint.
+    the whole text where one is scored, or the opening of a branch), SettingError for a setting that this checkpoint
+    cannot have, ConstraintError for saved tokens, or an opening, that break the constraint.
     """
     _check_tokens(checkpoint, request)
     settings = request.settings
     if settings.seed is None:
         raise SettingError("seed: it is missing; a run's seed is drawn when it is submitted", field="seed")
     settings.check_vocabulary(checkpoint.info.vocab_size)
-    if request.given is not None:
+    if request.given is not None or request.opening:
         settings.check_given()
     banned_ids = checkpoint.banned_ids(settings)
     limits = Limits(checkpoint.info.context_length, frozenset(checkpoint.info.end_token_ids))
@@ -35,6 +35,8 @@ def admit(checkpoint: Checkpoint, request: Request) -> Sequence:
         after=request.prompt_token_ids,
     )
     matcher = new_matcher(checkpoint, request.prompt_token_ids, settings)
+    if matcher is not None:
+        _check_opening(request.opening, matcher.fork())
     return Sequence(request, limits, transcript=transcript, banned_ids=banned_ids, matcher=matcher)
 
 
@@ -58,19 +60,34 @@ def check_ids(info: CheckpointInfo, prompt_ids: Sized, token_ids: Iterable[int])
 def _check_tokens(checkpoint: Checkpoint, request: Request) -> None:
     info = checkpoint.info
     num_tokens = len(request.prompt_token_ids)
-    all_ids = (*request.prompt_token_ids, *request.generated, *(request.given or ()))
+    all_ids = (*request.prompt_token_ids, *request.generated, *request.opening, *(request.given or ()))
     check_ids(info, request.prompt_token_ids, all_ids)
     if request.given is None:
         room_needed = 1 if request.settings.max_tokens else 0  # a run of no tokens only reads its prompt
+        num_tokens += len(request.opening)
         if num_tokens + room_needed > info.context_length:
             raise PromptError(
                 f"the prompt has {num_tokens:,} tokens and {info.name} has room for {info.context_length:,}, "
                 "prompt and answer together; shorten the prompt"
             )
+        num_common = min(len(request.generated), len(request.opening))
+        if request.generated[:num_common] != request.opening[:num_common]:
+            raise PromptError("the saved tokens are not those that the branch begins with; start it again")
     else:
         _check_text(request.given, num_tokens, checkpoint)
         if request.given[: len(request.generated)] != request.generated:
             raise PromptError("the saved tokens are not those of the text; start the run again", field="text")
+
+
+def _check_opening(opening: tuple[int, ...], matcher: Matcher) -> None:
+    """Walk `matcher` through the opening of a branch. Raises ConstraintError where it breaks the constraint."""
+    for position, token_id in enumerate(opening):
+        if not matcher.allowed()[token_id]:
+            raise ConstraintError(
+                f"the constraint does not allow token id {token_id} at output position {position}, where the branch "
+                "has it; choose another token"
+            )
+        matcher.accept(token_id)
 
 
 def _check_text(given: tuple[int, ...], num_prompt: int, checkpoint: Checkpoint) -> None:

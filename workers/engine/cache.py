@@ -25,6 +25,24 @@ def room_for(num_positions: int) -> int:
     return max(_FIRST_POSITIONS, -(-(num_positions + num_positions // 4) // _ROOM_STEP) * _ROOM_STEP)
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much a buffer gets when it grows."""
+
+    num_expected: int = 0
+    """Positions that are sure to come: growing to them is no copy."""
+
+    num_spare: int = 0
+    """Positions beyond `room_for`, or short of the first room; unlike for sequences of one age, so that they do not all
+    grow in one step."""
+
+    def of(self, num_positions: int) -> int:
+        """Positions that there is room for, once a buffer must hold `num_positions`."""
+        num_needed = max(num_positions, self.num_expected)
+        first = _FIRST_POSITIONS - self.num_spare
+        return first if num_needed <= first else room_for(num_needed) + self.num_spare
+
+
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no types
     """One attention layer's keys and values: views, (rows, kv heads, positions, head size), into larger buffers."""
 
@@ -34,6 +52,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         super().__init__()
         self._num_positions = 0
         self._num_shared = 0  # positions, from the first on, at which all rows are equal
+        self.room = Room()
 
     def update(
         self,
@@ -46,8 +65,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, end = self._num_positions, self._num_positions + key_states.shape[-2]
-        self._keys = _grown(self._keys, key_states, start, end)
-        self._values = _grown(self._values, value_states, start, end)
+        self._keys = _grown(self._keys, key_states, start, end, self.room)
+        self._values = _grown(self._values, value_states, start, end, self.room)
         self._keys[:, :, start:end] = key_states
         self._values[:, :, start:end] = value_states
         self._num_positions = end
@@ -79,9 +98,10 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         """Forget all positions but the first ones. The buffers stay."""
         self._num_positions = num_positions
 
-    def beginning(self, num_positions: int) -> "GrowingLayer":
+    def beginning(self, num_positions: int, room: Room) -> "GrowingLayer":
         """A layer of its own with copies of the first positions."""
         layer = GrowingLayer()
+        layer.room = room
         if self._keys is not None and self._values is not None:
             layer.update(self._keys[:, :, :num_positions], self._values[:, :, :num_positions])
         return layer
@@ -90,8 +110,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers ships no
         """The buffers of keys and values, with room for so many positions, after the first `update`."""
         assert self._keys is not None
         assert self._values is not None
-        self._keys = _grown(self._keys, self._keys, self._num_positions, num_positions)
-        self._values = _grown(self._values, self._values, self._num_positions, num_positions)
+        self._keys = _grown(self._keys, self._keys, self._num_positions, num_positions, self.room)
+        self._values = _grown(self._values, self._values, self._num_positions, num_positions, self.room)
         return self._keys, self._values
 
     def appended(self, number: int) -> None:
@@ -138,6 +158,7 @@ class SequenceCache:
         self.layers = Cache(layers=layers) if layers else Cache(layer_class_to_replicate=GrowingLayer)
         self.num_rows = 1
         self.num_positions = 0  # of each row
+        self.room = Room()
         self._placed: tuple[torch.Tensor, NDArray[np.int64]] | None = None  # the first layer's buffer, all `places`
 
     def mark(self) -> "Mark":
@@ -163,18 +184,31 @@ class SequenceCache:
         has_all = all(_is_growing(layer) or _holds_all(layer) for layer in self.layers.layers)
         return has_all and self.num_rows == 1
 
-    def beginning(self, num_positions: int) -> "SequenceCache":
+    def beginning(self, num_positions: int, room: Room = Room()) -> "SequenceCache":
         """A cache of its own with copies of the first positions of one that is shareable."""
         copy = SequenceCache.__new__(SequenceCache)
-        layers = [_beginning(layer, num_positions) for layer in self.layers.layers]
+        layers = [_beginning(layer, num_positions, room) for layer in self.layers.layers]
         copy.layers = Cache(layers=layers)
         copy.num_rows, copy.num_positions = 1, num_positions
+        copy.room = room
         copy._placed = None
         return copy
 
+    def make_room(self, room: Room) -> None:
+        """Say, before the first position, how the buffers are to grow."""
+        self.room = room
+        for layer in self.layers.layers:
+            if _is_growing(layer):
+                layer.room = room
+
+    def open(self, empty: torch.Tensor) -> None:
+        """Let `places` be asked for before there is a position; `empty`: keys of none, (rows, heads, 0, head size)."""
+        for layer in self.layers.layers:
+            layer.update(empty, empty)
+
     def places(self, num_positions: int) -> NDArray[np.int64]:
         """(layers, rows, 3): where the keys and values of each row begin, and how many positions have room there, which
-        are at least so many. For a cache whose layers all grow, and that holds a position."""
+        are at least so many. For a cache whose layers all grow, and that holds a position or was opened."""
         if self._placed is not None and self._placed[0] is self.layers.layers[0].reserve(num_positions)[0]:
             return self._placed[1]
         places = np.empty((len(self.layers.layers), self.num_rows, 3), np.int64)
@@ -230,9 +264,9 @@ def _holds_all(layer: Any) -> bool:
     return not layer.is_initialized or layer.keys.shape[-2] == layer.cumulative_length
 
 
-def _beginning(layer: Any, num_positions: int) -> Any:
+def _beginning(layer: Any, num_positions: int, room: Room) -> Any:
     if _is_growing(layer):
-        return layer.beginning(num_positions)
+        return layer.beginning(num_positions, room)
     begun = DynamicSlidingWindowLayer(layer.sliding_window)
     if layer.is_initialized:
         begun.update(layer.keys[:, :, :num_positions], layer.values[:, :, :num_positions])
@@ -251,12 +285,12 @@ def held_states(layer: Any) -> list[torch.Tensor]:
     return [t for tensors in states for t in tensors if t is not None]
 
 
-def _grown(buffer: torch.Tensor | None, like: torch.Tensor, num_used: int, num_needed: int) -> torch.Tensor:
+def _grown(buffer: torch.Tensor | None, like: torch.Tensor, num_used: int, num_needed: int, room: Room) -> torch.Tensor:
     """`buffer`, or a larger copy of it, with room for `num_needed` positions."""
     if buffer is not None and buffer.shape[-2] >= num_needed:
         return buffer
     rows, heads, _, size = like.shape
-    larger = like.new_empty((rows, heads, room_for(num_needed), size))
+    larger = like.new_empty((rows, heads, room.of(num_needed), size))
     if buffer is not None:
         larger[:, :, :num_used] = buffer[:, :, :num_used]
     return larger

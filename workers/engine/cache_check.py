@@ -8,48 +8,53 @@ first ones, are looked at, and the check says how many of how many.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from models.errors import SettingError
+from models.examination import CacheCheck
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.logits.distribution import Distribution
 from workers.engine.logits.pipeline import process
-from workers.engine.replay import Replay, RowsAt
+from workers.engine.replay import Pieces, Replay, RowsAt, finished
 from workers.engine.runner import Runner
 from workers.engine.sampler import pick
 
 MAX_POSITIONS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class CacheCheck:
-    """What the cache changed."""
-
-    num_positions: int  # of the run
-    num_checked: int  # the first so many of them
-    largest_difference: float  # nats, over all tokens of the vocabulary, raw
-    largest_at: int | None  # its position; None where none was checked
-    changed_picks: tuple[int, ...]  # positions where the settings and their seed pick another token
-
-
-@torch.inference_mode()
 def check_cache(
     checkpoint: Checkpoint,
     prompt_ids: Sequence[int],
     output_ids: Sequence[int],
     settings: Settings,
     *,
+    num_given: int = 0,
     max_positions: int = MAX_POSITIONS,
 ) -> CacheCheck:
     """Compute the run with the tokens `output_ids` both ways. It takes a decode pass for each position that is checked.
+    The first `num_given` are those that a branch begins with: they have numbers and no pick.
 
     Raises PromptError, SettingError, and RunError where a pass fails or its numbers are no distribution.
     """
+    known = (checkpoint, prompt_ids, output_ids, settings)
+    return finished(cache_check_pieces(*known, num_given=num_given, max_positions=max_positions))
+
+
+@torch.inference_mode()
+def cache_check_pieces(
+    checkpoint: Checkpoint,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    settings: Settings,
+    *,
+    num_given: int = 0,
+    max_positions: int = MAX_POSITIONS,
+) -> Pieces[CacheCheck]:
+    """`check_cache`, piece by piece; the pass without a cache, over prompt and checked positions, is one piece."""
     if settings.seed is None:
         raise SettingError("seed: it is missing; whether a pick changes depends on the noise of a seed", field="seed")
     replay = Replay(checkpoint, prompt_ids, output_ids)
@@ -59,11 +64,16 @@ def check_cache(
     changed: list[int] = []
     if num_checked:
         uncached = Runner(checkpoint).uncached([*prompt_ids, *output_ids[: num_checked - 1]], num_kept=num_checked)
-        for span in replay.spans(num_checked, span_positions=1):  # as the run was computed
+        yield
+        for span in replay.passes(num_checked, span_positions=1):  # as the run was computed
+            yield
+            if span is None:
+                continue
             (position,) = span.positions
             without = uncached[position].unsqueeze(0)
             differences.append(_difference(span.logits, without))
-            if _pick(span.logits, rows_at, position) != _pick(without, rows_at, position):
+            is_picked = position >= num_given
+            if is_picked and _pick(span.logits, rows_at, position) != _pick(without, rows_at, position):
                 changed.append(position)
     largest = max(differences, default=0.0)
     return CacheCheck(

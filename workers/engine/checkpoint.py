@@ -24,7 +24,9 @@ from models.sampling import Settings
 from workers.engine.catalog import CatalogEntry, check_prepared
 from workers.engine.chat import ChatPrompt, ChatTemplate, template_source
 from workers.engine.constraint import Compiler
+from workers.engine.fused import is_fusable
 from workers.engine.plain import PlainTokenizer
+from workers.engine.rounding import round_weights
 from workers.engine.trial import Findings, try_out
 from workers.engine.vocabulary import Vocabulary
 from workers.engine.weights import weights_digest
@@ -33,7 +35,9 @@ _CUDA: Final = re.compile(r"cuda(?::(?P<number>[0-9]{1,4}))?")
 _CONTEXT_NAMES: Final = ("max_position_embeddings", "max_seq_len", "seq_length")  # the others: MPT, BLOOM
 UNBOUNDED_CONTEXT: Final = 1 << 20
 """Positions of a checkpoint that has no bound of its own, so that every run ends and a mistyped prompt is refused."""
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+INT8: Final = "int8"
+"""Weights of 8 bits, everything else in float32."""
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, INT8: torch.float32}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +125,10 @@ def load_checkpoint(entry: CatalogEntry, *, device: str = "auto", dtype: str = "
     config = _read_config(entry.folder)
     tokenizer = _load_tokenizer(entry.folder)
     network = place(_load_network(entry.folder, DTYPES[dtype]), device, name=entry.name)
+    if dtype == INT8:
+        _round(network, name=entry.name)
     findings = try_out(network, name=entry.name, vocab_size=config.get_text_config().vocab_size)
-    return Checkpoint.assemble(_info(entry, config, tokenizer, network, findings), network, tokenizer)
+    return Checkpoint.assemble(_info(entry, config, tokenizer, network, findings, dtype), network, tokenizer)
 
 
 def choose_device(device: str, dtype: str) -> tuple[str, str]:
@@ -135,6 +141,8 @@ def choose_device(device: str, dtype: str) -> tuple[str, str]:
         dtype = "float32" if device == "cpu" else "bfloat16"
     if dtype not in DTYPES:
         raise SettingError(f"dtype: {dtype!r} is none of auto, {', '.join(DTYPES)}", field="dtype")
+    if dtype == INT8 and device != "cpu":
+        raise SettingError(f"dtype: int8 is for a CPU, and the device is {device}; choose bfloat16", field="dtype")
     return device, dtype
 
 
@@ -158,6 +166,16 @@ def place(network: Any, device: str, *, name: str) -> Any:
     except (RuntimeError, MemoryError) as exc:
         reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
         raise CheckpointError(f"{name} cannot be put on {device}: {reason}") from exc
+
+
+def _round(network: Any, *, name: str) -> None:
+    if not is_fusable(network):
+        raise SettingError(
+            f"dtype: int8 would gain nothing for {name}, as the steps of a {type(network).__name__} are not compiled; "
+            "choose float32",
+            field="dtype",
+        )
+    round_weights(network)
 
 
 def end_token_ids(ids: Iterable[Any], vocab_size: int) -> tuple[int, ...]:
@@ -221,7 +239,9 @@ def _first_line(exc: Exception) -> str:
     return (str(exc).strip() or type(exc).__name__).splitlines()[0]
 
 
-def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findings: Findings) -> CheckpointInfo:
+def _info(
+    entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findings: Findings, dtype: str
+) -> CheckpointInfo:
     text = config.get_text_config()
     bos = tokenizer.bos_token_id
     sources = (text, config, network.generation_config, tokenizer)
@@ -245,7 +265,7 @@ def _info(entry: CatalogEntry, config: Any, tokenizer: Any, network: Any, findin
         num_kv_heads=findings.num_kv_heads,
         head_size=findings.head_size,
         device=str(weight.device),
-        dtype=str(weight.dtype).removeprefix("torch."),
+        dtype=INT8 if dtype == INT8 else str(weight.dtype).removeprefix("torch."),
         tokenizer_digest=hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
         chat_template_digest="" if template is None else template.digest,
         memory=findings.memory,

@@ -14,8 +14,7 @@ values are exact for the stages as they are, which compute in float32. At its va
 float32 (of float64 where top_p is closer to 1 than that) beyond it is removed.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -23,62 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.errors import SettingError
+from models.examination import Coverage, Reach
 from models.sampling import Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.logits.pipeline import process
 from workers.engine.logits.rows import row_counts, sorted_values
-from workers.engine.replay import Replay
+from workers.engine.replay import Pieces, Replay, finished
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far each control may go at one position. None for all where the settings remove the token before."""
-
-    position: int
-    token_id: int
-    top_k: int | None  # the smallest that keeps the token
-    top_p: float | None  # the smallest that keeps it; 0 where every one does
-    min_p: float | None  # the largest that keeps it; 0 where only the neutral one does
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """At this value of the control, and up to the next point's, so many of the text's tokens are permitted."""
-
-    value: float
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """The reach at every position of a text."""
-
-    reaches: tuple[Reach, ...]
-
-    @property
-    def top_k_curve(self) -> tuple[CurvePoint, ...]:
-        """From the tightest value on: the share rises with k."""
-        return self._curve(reach.top_k for reach in self.reaches)
-
-    @property
-    def top_p_curve(self) -> tuple[CurvePoint, ...]:
-        """From the tightest value on: the share rises with p."""
-        return self._curve(reach.top_p for reach in self.reaches)
-
-    @property
-    def min_p_curve(self) -> tuple[CurvePoint, ...]:
-        """From the tightest value on, which is the largest: the share rises as the value falls."""
-        negated = (None if reach.min_p is None else -reach.min_p for reach in self.reaches)
-        return tuple(CurvePoint(-point.value + 0.0, point.share) for point in self._curve(negated))
-
-    def _curve(self, limits: Iterable[float | None]) -> tuple[CurvePoint, ...]:
-        """The share of positions whose limit is at most a value, for each value at which it changes."""
-        values, counts = np.unique([limit for limit in limits if limit is not None], return_counts=True)
-        shares = counts.cumsum() / max(1, len(self.reaches))
-        return tuple(CurvePoint(value, share) for value, share in zip(values.tolist(), shares.tolist(), strict=True))
-
-
-@torch.inference_mode()
 def coverage(
     checkpoint: Checkpoint, prompt_ids: Sequence[int], given_ids: Sequence[int], settings: Settings
 ) -> Coverage:
@@ -87,6 +38,14 @@ def coverage(
     Raises SettingError for greedy settings, which truncate nothing; PromptError, and RunError where the checkpoint's
     numbers are no distribution.
     """
+    return finished(coverage_pieces(checkpoint, prompt_ids, given_ids, settings))
+
+
+@torch.inference_mode()
+def coverage_pieces(
+    checkpoint: Checkpoint, prompt_ids: Sequence[int], given_ids: Sequence[int], settings: Settings
+) -> Pieces[Coverage]:
+    """`coverage`, piece by piece."""
     if settings.is_greedy:
         raise SettingError(
             "temperature: at 0 the best token is taken and nothing is truncated, so there is no coverage; choose "
@@ -96,7 +55,10 @@ def coverage(
     replay = Replay(checkpoint, prompt_ids, given_ids)
     rows_at = replay.under(settings.with_changes(top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0))
     reaches: list[Reach] = []
-    for span in replay.spans(len(given_ids)):
+    for span in replay.passes(len(given_ids)):
+        yield
+        if span is None:
+            continue
         scores = process(span.logits, rows_at(span.positions)).final.logits
         token_ids = [given_ids[position] for position in span.positions]
         chosen = torch.tensor(token_ids, device=scores.device).unsqueeze(1)  # (rows, 1)

@@ -48,7 +48,8 @@ class Output:
 
 
 class Engine:
-    """Runs sequences over one checkpoint, at most `num_rows` at a time, first come first served."""
+    """Runs sequences over one checkpoint, at most `num_rows` at a time: first come, first served, but of those who wait
+    the user with the fewest rows is next."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Engine:
         if sequence.is_searched:
             self._searches[request.sequence_id] = self._new_search(sequence)
         self._sequences[request.sequence_id] = sequence
-        self._scheduler.add(request.sequence_id, len(sequence.cached_ids))
+        self._scheduler.add(request.sequence_id, len(sequence.cached_ids), user=request.user)
 
     def _new_search(self, sequence: Sequence) -> BeamSearch:
         limits = sequence.limits

@@ -41,7 +41,7 @@ def write_given(
 def _passed_over(entry: LedgerEntry) -> LedgerEntry:
     """The entry of a token that greedy decoding would not take. Its mass goes to the others, so that all sums to 1."""
     candidates = tuple(
-        replace(c, logprob=None, removed_by=Stage.TEMPERATURE.value) if c.token_id == entry.token_id else c
+        c._replace(logprob=None, removed_by=Stage.TEMPERATURE.value) if c.token_id == entry.token_id else c
         for c in entry.candidates
     )
     mass = entry.others.processed + math.exp(entry.logprob or 0.0)

@@ -3,7 +3,8 @@
 For one control at a time the run's own prefix is judged with the settings as they are, and once more with that control
 neutral. It *changed* a position where the two sets of kept tokens differ, or the final logit of a kept token. It
 *decided* a position where the same noise picks another token without it. What a control did to a token that another one
-removes anyway, or after greedy decoding has taken the best, counts for nothing.
+removes anyway, or after greedy decoding has taken the best, counts for nothing. The tokens that a branch begins with
+were put there and not picked, so nothing decided them.
 
 A control is one field of the settings: `presence_penalty` and `frequency_penalty` are two, of one stage. Scopes and the
 order of the stages belong to the settings that are compared and are no controls of their own. With the temperature
@@ -11,16 +12,16 @@ neutral, T = 1, a greedy run draws, and the stages that greedy leaves out take p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from models.errors import SettingError
+from models.examination import ControlInfluence, Influence
 from models.sampling import NEUTRAL, Settings
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.logits.pipeline import Processed, Row, process
-from workers.engine.replay import Replay, RowsAt, Span
+from workers.engine.replay import Pieces, Replay, RowsAt, Span, finished
 from workers.engine.sampler import pick
 
 CONTROLS: Final = (
@@ -41,51 +42,47 @@ CONTROLS: Final = (
 """Every field of the settings that has a part in a distribution or a pick, in the default order of their stages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlInfluence:
-    """What one active control did, in output positions."""
-
-    control: str
-    num_changed: int  # another kept set, or another logit of a kept token
-    num_decided: int  # another pick
-
-    @property
-    def did_nothing(self) -> bool:
-        return not self.num_changed and not self.num_decided
-
-
-@dataclass(frozen=True, slots=True)
-class Influence:
-    """What the active controls did to a run. Empty for neutral settings."""
-
-    num_positions: int
-    controls: tuple[ControlInfluence, ...]
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        """The controls that did nothing."""
-        return tuple(control.control for control in self.controls if control.did_nothing)
-
-
-@torch.inference_mode()
 def influence(
-    checkpoint: Checkpoint, prompt_ids: Sequence[int], output_ids: Sequence[int], settings: Settings
+    checkpoint: Checkpoint,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    settings: Settings,
+    *,
+    num_given: int = 0,
 ) -> Influence:
-    """The influence of each active control of `settings` on the run with the tokens `output_ids`.
+    """The influence of each active control of `settings` on the run with the tokens `output_ids`, of which a branch
+    was given the first `num_given`.
 
     Raises PromptError, SettingError, and RunError where the checkpoint's numbers are no distribution.
     """
+    return finished(influence_pieces(checkpoint, prompt_ids, output_ids, settings, num_given=num_given))
+
+
+@torch.inference_mode()
+def influence_pieces(
+    checkpoint: Checkpoint,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    settings: Settings,
+    *,
+    num_given: int = 0,
+) -> Pieces[Influence]:
+    """`influence`, piece by piece."""
     if settings.seed is None:
         raise SettingError("seed: it is missing; influence on picks needs the noise of a seed", field="seed")
     replay = Replay(checkpoint, prompt_ids, output_ids)
     rows_at = replay.under(settings)
     meters = [_Meter(control, replay.under(_without(settings, control))) for control in active_controls(settings)]
-    for span in replay.spans(len(output_ids) if meters else 0):
+    for span in replay.passes(len(output_ids) if meters else 0):
+        yield
+        if span is None:
+            continue
         rows = rows_at(span.positions)
         processed = process(span.logits, rows)
         picks = _picks(processed, rows, span)
         for meter in meters:
-            meter.read(span, processed, picks)
+            meter.read(span, processed, picks, num_given=num_given)
+            yield
     return Influence(len(output_ids), tuple(meter.told for meter in meters))
 
 
@@ -111,14 +108,15 @@ class _Meter:
         self._num_changed = 0
         self._num_decided = 0
 
-    def read(self, span: Span, processed: Processed, picks: torch.Tensor) -> None:
-        """Compare the positions of `span` with themselves without the control."""
+    def read(self, span: Span, processed: Processed, picks: torch.Tensor, *, num_given: int) -> None:
+        """Compare the positions of `span` with themselves without the control; the first `num_given` have no pick."""
         rows = self._rows_without(span.positions)
         without = process(span.logits, rows)
         # A removed token is minus infinity on one side alone, so this compares kept sets and logits in one.
         is_changed = (processed.final.logits != without.final.logits).any(dim=-1)
         self._num_changed += int(is_changed.sum())
-        self._num_decided += int((picks != _picks(without, rows, span)).sum())
+        first_pick = max(0, num_given - span.positions.start)
+        self._num_decided += int((picks != _picks(without, rows, span))[first_pick:].sum())
 
     @property
     def told(self) -> ControlInfluence:

@@ -39,7 +39,7 @@ class Judge:
         """One more token for each sequence that picks, the next ones of a text that is given."""
         picking: list[Asked] = []
         for run, logits in asked:
-            if run.given_ids is None and not unhealthy_rows(logits):
+            if run.given_ids is None:
                 picking.append((run, logits))
             else:
                 guard(run, partial(self._take_rows, run, logits))
@@ -70,6 +70,8 @@ class Judge:
         return True
 
     def _take_pick(self, run: Run, logits: Tensor, entry: LedgerEntry | None) -> None:
+        if entry is None and unhealthy_rows(logits):
+            raise _nothing_to_take(run)
         self._accept(run, entry or picked([(run, logits)])[0], self._clock())
 
     def _take_rows(self, run: Run, logits: Tensor) -> None:
@@ -85,22 +87,29 @@ class Judge:
             for index in range(num_healthy):  # those before the one that is to blame are kept
                 self._take_given(run, logits[index : index + 1])
         if sick:
-            raise NumericalError(
-                f"the checkpoint gave NaN or nothing finite at output position {run.position}; "
-                "the tokens before it are kept"
-            )
+            raise _nothing_to_take(run)
 
     def _take_given(self, run: Run, logits: Tensor) -> None:
         entries = given(run, logits)
         now_s = self._clock()
         for entry in entries:
             self._accept(run, entry, now_s)
+            if run.decision is not None:
+                return  # an opening may hold what ends a run
 
     def _accept(self, run: Run, entry: LedgerEntry, at_s: float) -> None:
         """Append the token of `entry`, picked or given at `at_s`, and apply the stop rules."""
+        if run.is_opening:
+            run.counters.token_times_s.clear()  # the picks begin after the last of the tokens that it was given
         run.counters.token_times_s.append(at_s)
         elapsed_ms = run.counters.elapsed_ms(at_s)
         run.accept(entry.token_id, draft(entry, self._vocabulary, position=run.position, elapsed_ms=elapsed_ms))
+
+
+def _nothing_to_take(run: Run) -> NumericalError:
+    return NumericalError(
+        f"the checkpoint gave NaN or nothing finite at output position {run.position}; the tokens before it are kept"
+    )
 
 
 def row_of(run: Run, position: int) -> Row:
@@ -116,7 +125,8 @@ def row_of(run: Run, position: int) -> Row:
 
 
 def picked(asked: Sequence[Asked]) -> list[LedgerEntry]:
-    """The pick of each sequence, from its healthy raw logits. Raises ConstraintError."""
+    """The pick of each sequence, from its raw logits. Raises NumericalError where one's are not healthy, and
+    ConstraintError."""
     positions = [run.position for run, _ in asked]
     rows = [row_of(run, position) for (run, _), position in zip(asked, positions, strict=True)]
     logits = asked[0][1] if len(asked) == 1 else torch.cat([logits for _, logits in asked])

@@ -1,13 +1,13 @@
 """The account of each pick: both distributions at the chosen token, its rivals, and what the stages did.
 
-Everything is gathered on the logits' device and moved in one transfer; the entries are plain Python. Log-probabilities
+Everything is gathered on the logits' device; the entries are plain Python. Log-probabilities
 are rounded to 6 decimals here, at their source, so every later reader shows the same number.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from models.events import Others, Tax
 from models.sampling import DEFAULT_ORDER
+from workers.engine.kernels import compiled, leaders, listing
 from workers.engine.logits.causes import NO_CAUSES, Causes, causes_of
+from workers.engine.logits.distribution import Distribution
 from workers.engine.logits.pipeline import NOT_REMOVED, Processed, Row
 from workers.engine.logits.rows import row_counts
-from workers.engine.noise import gumbel_numpy
-from workers.engine.sampler import Picks, seed_of
+from workers.engine.sampler import Picks, draws_of
 
 _DECIMALS: Final = 6
-_NUM_FACTS: Final = 4  # of the row as a whole, see `_facts`
+_STAGES: Final = {NOT_REMOVED: None, **{code: stage.value for code, stage in enumerate(DEFAULT_ORDER)}}
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCandidate:
-    """The numbers of a `models.events.Candidate`: everything but its piece."""
+class LedgerCandidate(NamedTuple):
+    """The numbers of a `models.events.Candidate`: everything but its piece. Many are made in a step; this is quick."""
 
     token_id: int
     raw_logprob: float | None
@@ -60,20 +60,22 @@ class LedgerEntry:
 def write(processed: Processed, picks: Picks, rows: Sequence[Row]) -> list[LedgerEntry]:
     """One entry a row. Equal logits are ranked by id, the lowest first, where a list has to end among them."""
     num_top = min(max(row.settings.alternatives for row in rows), processed.raw.logits.shape[1])
-    chosen = picks.token_ids.unsqueeze(1)  # (rows, 1)
     best = _top(processed.raw.logits, num_top)
     best_processed = best
     if processed.final is not processed.raw:
         best_processed = _top(processed.final.logits, num_top, with_impossible=False)
-    shown = torch.cat([chosen, best, best_processed], dim=1)
-    table = torch.stack([shown.double(), *_columns(processed, shown)], dim=-1)  # (rows, shown, 5)
-    packed = torch.cat([_facts(processed, chosen), table.flatten(1)], dim=1).cpu().numpy()
-    entries = []
-    for index, row in enumerate(rows):
-        facts, numbers = packed[index, :_NUM_FACTS], packed[index, _NUM_FACTS:].reshape(shown.shape[1], -1)
-        candidates = _candidates(numbers, row, num_top=num_top, position=picks.positions[index])
-        entries.append(_entry(processed, index, facts, numbers[0], candidates))
-    return entries
+    shown = torch.cat([picks.token_ids.unsqueeze(1), best, best_processed], dim=1)
+    facts, numbers = _measured(processed, shown)
+    draws = draws_of(rows, picks.positions)
+    alternatives = np.array([row.settings.alternatives for row in rows])
+    arranged, nums = listing.arrange(numbers, alternatives, draws.seeds, draws.positions)
+    arranged[..., 1:] = arranged[..., 1:].round(_DECIMALS) + 0.0  # like `_round`
+    chosen = numbers[:, 0].tolist()
+    listed = [mine[:num] for mine, num in zip(arranged.tolist(), nums.tolist(), strict=True)]
+    return [
+        _entry(processed, index, facts[index], chosen[index], _candidates(mine, row))
+        for index, (row, mine) in enumerate(zip(rows, listed, strict=True))
+    ]
 
 
 def _top(logits: Tensor, num: int, *, with_impossible: bool = True) -> Tensor:
@@ -82,6 +84,8 @@ def _top(logits: Tensor, num: int, *, with_impossible: bool = True) -> Tensor:
     Of several rows each list is in order, equals by id, so that any beginning of it is a list that would end there.
     Where a list ends among impossible tokens, any of them will do for a reader that passes them over.
     """
+    if compiled.is_for(logits):
+        return torch.from_numpy(leaders.leaders(logits.numpy(), num))
     size = logits.shape[1]
     best = torch.topk(logits, min(num + 1, size), dim=-1)
     ids = best.indices[:, :num]
@@ -103,56 +107,73 @@ def _by_value_then_id(logits: Tensor) -> Tensor:
     return (ordered << 32) - torch.arange(logits.shape[1], device=logits.device)
 
 
-def _columns(processed: Processed, ids: Tensor) -> list[Tensor]:
-    """Numbers of the tokens `ids` (rows, n), float64 each: raw and processed log-probability, stage, penalty."""
-    logprobs = [processed.raw.logprobs_at(ids), processed.final.logprobs_at(ids)]
-    return logprobs + [source.gather(1, ids).double() for source in (processed.removed_by, processed.penalty)]
+def _measured(processed: Processed, shown: Tensor) -> tuple[list[list[float]], NDArray[np.float64]]:
+    """In one transfer the facts of each row (see `_facts`), and of the tokens `shown` (rows, n), of which the first is
+    the chosen one: id, raw and processed log-probability, stage, penalty; (rows, n, 5)."""
+    facts = _facts(processed, shown[:, :1])
+    raw, final = processed.raw, processed.final
+    if compiled.is_for(shown):
+        columns = (_host(raw), _host(final), processed.removed_by.numpy(), processed.penalty.numpy())
+        return facts.tolist(), listing.gather(shown.numpy(), *columns)
+    logprobs = [raw.logprobs_at(shown), final.logprobs_at(shown)]
+    others = [source.gather(1, shown).double() for source in (processed.removed_by, processed.penalty)]
+    numbers = torch.stack([shown.double(), *logprobs, *others], dim=-1)
+    packed: NDArray[np.float64] = torch.cat([facts, numbers.flatten(1)], dim=1).cpu().numpy()
+    num_facts = facts.shape[1]
+    return packed[:, :num_facts].tolist(), packed[:, num_facts:].reshape(numbers.shape)
+
+
+def _host(distribution: Distribution) -> listing.Logprobs:
+    d = distribution
+    return listing.Logprobs(d.logits.numpy(), d.best.numpy(), d.log_total.numpy())
 
 
 def _facts(processed: Processed, chosen: Tensor) -> Tensor:
-    """Ranks of the chosen token and entropies, raw and processed: (rows, 4) float64."""
+    """Ranks of the token `chosen` (rows, 1) and entropies, raw and processed: (rows, 4) float64."""
     rank = _rank(processed.raw.logits, chosen)
     rank_processed = rank if processed.final is processed.raw else _rank(processed.final.logits, chosen)
     return torch.stack([rank, rank_processed, processed.raw.entropy, processed.final.entropy], dim=-1)
 
 
 def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
+    if compiled.is_for(logits):
+        return torch.from_numpy(leaders.ranks(logits.numpy(), chosen.squeeze(1).numpy()))
     return row_counts(logits > logits.gather(1, chosen)).double() + 1.0
 
 
-def _candidates(numbers: NDArray[np.float64], row: Row, *, num_top: int, position: int) -> tuple[LedgerCandidate, ...]:
-    """From one row of the table: the chosen token, `num_top` raw ones and `num_top` processed ones, in this order."""
-    num = min(row.settings.alternatives, num_top)
-    mine = np.concatenate([numbers[: 1 + num], numbers[1 + num_top : 1 + num_top + num]])
-    is_listed = np.ones(len(mine), dtype=bool)
-    is_listed[1 + num :] = mine[1 + num :, 2] > -np.inf  # where fewer are kept, the processed list is shorter
-    mine = mine[is_listed]
-    _, first = np.unique(mine[:, 0], return_index=True)
-    mine = mine[first]  # by id
-    mine = mine[np.argsort(-mine[:, 1], kind="stable")]
-    ids = mine[:, 0].astype(np.int64)
-    noise: list[float | None] = [None] * len(mine)
-    if not row.settings.is_greedy:
-        noise = _rounded(gumbel_numpy(seed_of(row), position, ids))
-    raw, processed, penalty = (_rounded(mine[:, column]) for column in (1, 2, 4))
-    stages = [None if code == NOT_REMOVED else DEFAULT_ORDER[int(code)].value for code in mine[:, 3].tolist()]
-    causes = causes_of(row, ids.tolist(), stages)
-    columns = zip(ids.tolist(), raw, processed, stages, penalty, noise, causes, strict=True)
-    return tuple(LedgerCandidate(i, r, p, s, d or 0.0, g, c) for i, r, p, s, d, g, c in columns)
+def _candidates(listed: list[list[float]], row: Row) -> tuple[LedgerCandidate, ...]:
+    """Of one row, from its part of a listing, rounded."""
+    ids = [int(numbers[listing.ID]) for numbers in listed]
+    stages = [_STAGES[int(numbers[listing.STAGE])] for numbers in listed]
+    is_greedy = row.settings.is_greedy
+    return tuple(
+        LedgerCandidate(
+            token_id,
+            raw if raw > -math.inf else None,
+            logprob if logprob > -math.inf else None,
+            stage,
+            penalty,
+            None if is_greedy else noise,
+            causes,
+        )
+        for token_id, stage, causes, (_, raw, logprob, _, penalty, noise) in zip(
+            ids, stages, causes_of(row, ids, stages), listed, strict=True
+        )
+    )
 
 
 def _entry(
     processed: Processed,
     index: int,
-    facts: NDArray[np.float64],
-    chosen: NDArray[np.float64],
+    facts: Sequence[float],
+    chosen: Sequence[float],
     candidates: tuple[LedgerCandidate, ...],
 ) -> LedgerEntry:
-    rank, rank_processed, entropy, entropy_processed = (abs(f) for f in facts.tolist())
+    rank, rank_processed, entropy, entropy_processed = (abs(f) for f in facts)
     return LedgerEntry(
         token_id=int(chosen[0]),
-        raw_logprob=_round(float(chosen[1])),
-        logprob=_round(float(chosen[2])) if chosen[2] > -np.inf else None,
+        raw_logprob=_round(chosen[1]),
+        logprob=_round(chosen[2]) if chosen[2] > -math.inf else None,
         rank=int(rank),
         rank_processed=int(rank_processed),
         entropy=_round(entropy),
@@ -168,11 +189,6 @@ def _entry(
 def _round(value: float) -> float:
     """To 6 decimals; never -0.0, whose sign a database may lose."""
     return round(value, _DECIMALS) + 0.0
-
-
-def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    """Like `_round`; None for minus infinity."""
-    return [value if value > -np.inf else None for value in (values.round(_DECIMALS) + 0.0).tolist()]
 
 
 def _rest(logprobs: Sequence[float | None]) -> float:

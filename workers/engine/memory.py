@@ -2,7 +2,8 @@
 
 A sequence begins with a copy of what another has computed already of the same tokens; the rest it computes itself.
 
-All caches together keep to a budget. They grow in steps, and what a sequence might need later is not reserved: where
+All caches together keep to a budget. A cache begins with room for what is prefilled into it, which is sure to come, and
+grows in steps; what a sequence might need later is not reserved: where
 the budget is used up, what ended sequences left behind goes first, then the cache of the sequence that began last. That
 one waits for room and computes its positions anew; its tokens are what they were.
 """
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from workers.engine.cache import SequenceCache, room_for
+from workers.engine.cache import Room, SequenceCache
 from workers.engine.prefixes import LEAST_SHARED, Ids, Prefixes, common
 from workers.engine.sequence import Sequence
 
 KEPT_BYTES = 256 * 2**20
+SPARE_POSITIONS, NUM_SPARES = 8, 8  # arms that began together grow one after the other
 
 
 class Memory:
@@ -35,6 +37,7 @@ class Memory:
         self._bytes_for = bytes_for
         self._max_bytes = max_bytes
         self._prefixes = Prefixes(max_kept_bytes if max_bytes is None else min(max_kept_bytes, max_bytes))
+        self._num_begun = 0
         self._held: dict[str, tuple[Sequence, SequenceCache]] = {}  # in the order in which they began
 
     def __contains__(self, sequence_id: str) -> bool:
@@ -49,17 +52,21 @@ class Memory:
         None, and no cache, where a prefill that is under way will soon have more of them, and where there is no room.
         """
         ids = _begun_with(sequence)
-        if self._held and self._lacks(self._bytes_for(room_for(len(ids)))):
+        room = Room(len(ids), SPARE_POSITIONS * (self._num_begun % NUM_SPARES))
+        if self._held and self._lacks(self._bytes_for(room.of(0))):
             return None
         found = self._prefixes.find(ids, self._running())
         num_shared = 0 if found is None else found.num_positions
         if any(_is_coming(ids, num_shared, *held) for held in self._held.values()):
             return None
         try:
-            cache = self._new_cache() if found is None else found.cache.beginning(num_shared)
+            cache = self._new_cache() if found is None else found.cache.beginning(num_shared, room)
         except (RuntimeError, MemoryError):  # no memory for a copy: then it computes everything itself, chunk by chunk
             self._prefixes.shrink(0)
-            cache, num_shared = self._new_cache(), 0
+            cache, num_shared, found = self._new_cache(), 0, None
+        if found is None:
+            cache.make_room(room)
+        self._num_begun += 1
         self._held[sequence.sequence_id] = (sequence, cache)
         return num_shared
 
@@ -88,7 +95,7 @@ class Memory:
         if self._max_bytes is None:
             return False
         num_held = sum(
-            cache.num_rows * self._bytes_for(room_for(cache.num_positions + (coming or {}).get(sequence_id, 0)))
+            cache.num_rows * self._bytes_for(cache.room.of(cache.num_positions + (coming or {}).get(sequence_id, 0)))
             for sequence_id, (_, cache) in self._held.items()
         )
         kept = 0 if coming is None else self._prefixes.num_bytes

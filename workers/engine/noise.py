@@ -25,34 +25,34 @@ Array = TypeVar("Array", NDArray[Any], Tensor)
 Words = tuple[Array, Array, Array, Array]
 
 _MASK: Final = 0xFFFFFFFF
-_MULTIPLIER_0: Final = 0xD2511F53
-_MULTIPLIER_1: Final = 0xCD9E8D57
-_WEYL_0: Final = 0x9E3779B9  # golden ratio
-_WEYL_1: Final = 0xBB67AE85  # sqrt(3) - 1
-_NUM_ROUNDS: Final = 10
+MULTIPLIER_0: Final = 0xD2511F53
+MULTIPLIER_1: Final = 0xCD9E8D57
+WEYL_0: Final = 0x9E3779B9  # golden ratio
+WEYL_1: Final = 0xBB67AE85  # sqrt(3) - 1
+NUM_ROUNDS: Final = 10
 NUM_LANES: Final = 4
 
-_TWO_TO_MINUS_32: Final = 2.0**-32
-_SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD  # the float64 nearest to sqrt(1/2)
-_EXPONENT_FIELD: Final = ~0xFFFFFFFFFFFFF  # sign and exponent of a float64
-_MANTISSA_BITS: Final = 52
+TWO_TO_MINUS_32: Final = 2.0**-32
+SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD  # the float64 nearest to sqrt(1/2)
+EXPONENT_FIELD: Final = ~0xFFFFFFFFFFFFF  # sign and exponent of a float64
+MANTISSA_BITS: Final = 52
 # ln 2 in two parts: the first has its last 21 bits zero, so that its product with an exponent is exact.
-_LN2_HIGH: Final = float.fromhex("0x1.62e42fee00000p-1")
-_LN2_LOW: Final = float.fromhex("0x1.a39ef35793c76p-33")
+LN2_HIGH: Final = float.fromhex("0x1.62e42fee00000p-1")
+LN2_LOW: Final = float.fromhex("0x1.a39ef35793c76p-33")
 # atanh(s) = s + s^3/3 + s^5/5 + ...: with |s| <= 0.172 the first term left out is below 2^-60 of the sum.
-_ATANH_DIVISORS: Final = (21, 19, 17, 15, 13, 11, 9, 7, 5, 3)
+ATANH_DIVISORS: Final = (21, 19, 17, 15, 13, 11, 9, 7, 5, 3)
 
 
 def philox(counter: Words[Array], key: tuple[Array, Array]) -> Words[Array]:
     """Philox4x32-10 on int64 arrays that hold 32-bit words and broadcast against each other."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for number in range(_NUM_ROUNDS):
+    for number in range(NUM_ROUNDS):
         if number:
-            k0 = (k0 + _WEYL_0) & _MASK
-            k1 = (k1 + _WEYL_1) & _MASK
-        product_0 = c0 * _MULTIPLIER_0  # wraps into the sign bit; the masks below drop what the shift drags in
-        product_1 = c2 * _MULTIPLIER_1
+            k0 = (k0 + WEYL_0) & _MASK
+            k1 = (k1 + WEYL_1) & _MASK
+        product_0 = c0 * MULTIPLIER_0  # wraps into the sign bit; the masks below drop what the shift drags in
+        product_1 = c2 * MULTIPLIER_1
         c0, c1 = ((product_1 >> 32) & _MASK) ^ c1 ^ k0, product_1 & _MASK
         c2, c3 = ((product_0 >> 32) & _MASK) ^ c3 ^ k1, product_0 & _MASK
     return c0, c1, c2, c3
@@ -74,14 +74,6 @@ def gumbel(seed: int, position: int, token_ids: Tensor) -> Tensor:
     return _gumbel(lanes.gather(0, (token_ids % NUM_LANES).unsqueeze(0)).squeeze(0))
 
 
-def uniform_bits_numpy(seed: int, position: int, vocab_size: int) -> NDArray[np.int64]:
-    """x for every token id of one row: int64 (vocab,). A quarter of the work of asking for each id."""
-    zero, place, low, high = (np.array([word], dtype=np.int64) for word in _scalars(seed, position))
-    blocks = np.arange(_num_blocks(vocab_size))
-    words = philox((place, blocks, zero, zero), (low, high))
-    return np.stack(np.broadcast_arrays(*words), axis=-1).reshape(-1)[:vocab_size]
-
-
 def gumbel_rows(seeds: Sequence[int], positions: Sequence[int], vocab_size: int, *, device: torch.device) -> Tensor:
     """G for every token id of every row: float64 (rows, vocab). Row i belongs to seeds[i] at positions[i]."""
     columns = zip(*(_scalars(s, p) for s, p in zip(seeds, positions, strict=True)), strict=True)
@@ -98,20 +90,20 @@ def log(x: Array) -> Array:
     x = z 2^k with z in [sqrt(1/2), sqrt(2)), taken from the bits of x; log z = 2 atanh((z - 1) / (z + 1)).
     """
     bits = _bits(x)
-    offset = bits - _SQRT_HALF_BITS
-    k = _float64(offset >> _MANTISSA_BITS)
-    z = _float64_of_bits(bits - (offset & _EXPONENT_FIELD))
+    offset = bits - SQRT_HALF_BITS
+    k = _float64(offset >> MANTISSA_BITS)
+    z = _float64_of_bits(bits - (offset & EXPONENT_FIELD))
     s = (z - 1.0) / (z + 1.0)
     square = s * s
-    total = square * (1.0 / _ATANH_DIVISORS[0])
-    for divisor in _ATANH_DIVISORS[1:]:
+    total = square * (1.0 / ATANH_DIVISORS[0])
+    for divisor in ATANH_DIVISORS[1:]:
         total = (total + 1.0 / divisor) * square
-    result: Array = k * _LN2_HIGH + (k * _LN2_LOW + (s + s + (s + s) * total))
+    result: Array = k * LN2_HIGH + (k * LN2_LOW + (s + s + (s + s) * total))
     return result
 
 
 def _gumbel(x: Array) -> Array:
-    u: Array = (_float64(x) + 0.5) * _TWO_TO_MINUS_32
+    u: Array = (_float64(x) + 0.5) * TWO_TO_MINUS_32
     return -log(-log(u))
 
 

@@ -5,9 +5,9 @@ chunks of a prefill, the output in spans of SPAN_POSITIONS, so what is in memory
 of one span, however long the run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -19,9 +19,16 @@ from workers.engine.checkpoint import Checkpoint
 from workers.engine.constraint import Allowances
 from workers.engine.logits.pipeline import Row, unhealthy_rows
 from workers.engine.runner import Runner
-from workers.engine.scheduler import CHUNK_POSITIONS
 
 SPAN_POSITIONS: Final = 32
+
+CHUNK_POSITIONS: Final = 64
+"""Of a prompt, in one pass: short, because a worker looks back between the steps of runs that stream."""
+
+_Result = TypeVar("_Result")
+
+Pieces = Generator[None, None, _Result]
+"""A computation that stops after every piece of about one short pass, so that others can use the device meanwhile."""
 
 RowsAt = Callable[[range], list[Row]]
 """The rows that stand at some output positions, under certain settings."""
@@ -50,6 +57,10 @@ class Replay:
 
         Raises RunError.
         """
+        return (span for span in self.passes(num_positions, span_positions=span_positions) if span is not None)
+
+    def passes(self, num_positions: int, *, span_positions: int = SPAN_POSITIONS) -> Iterator[Span | None]:
+        """What each pass gives: None for a chunk of the prompt that is not its last, then `spans`. Raises RunError."""
         if not num_positions:
             return
         runner = Runner(self._checkpoint)
@@ -60,6 +71,8 @@ class Replay:
             chunk_positions, span_positions = len(prompt), 1
         for start in range(0, len(prompt), chunk_positions):
             logits = runner.prefill(cache, prompt[start : start + chunk_positions])
+            if start + chunk_positions < len(prompt):
+                yield None
         yield _span(0, logits)
         for start in range(1, num_positions, span_positions):
             stop = min(start + span_positions, num_positions)
@@ -88,6 +101,16 @@ class Replay:
             ]
 
         return rows
+
+
+def finished(pieces: Pieces[_Result]) -> _Result:
+    """What a computation gives, carried out at once."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as stop:
+            result: _Result = stop.value
+            return result
 
 
 def _span(start: int, logits: Tensor) -> Span:

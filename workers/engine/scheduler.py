@@ -17,15 +17,18 @@ CHUNK_POSITIONS: Final = 512
 """Budget of a step in which nobody decodes, in positions at the beginning of a text. A longer prompt takes several
 steps, so that a cancel is obeyed and every step ends in bounded time."""
 
-BESIDE_POSITIONS: Final = 96
-"""Budget of a step in which others decode: about two such steps' time."""
-
 SCORE_POSITIONS: Final = 16
 """Most positions of one pass over a text that is scored, for the same reasons. Each of them is processed as a position
 that decodes is, so a pass is shorter than one over a prompt."""
 
-LEAST_POSITIONS: Final = 16
+LEAST_POSITIONS: Final = 8
 """A chunk is never shorter, however far into a text it is: passes would be all overhead."""
+
+
+def budget_beside(num_decoding: int) -> int:
+    """Budget of a step in which so many others decode: about two such steps' time. With more of them a step is longer
+    anyway."""
+    return min(32 + 2 * num_decoding, CHUNK_POSITIONS)
 
 
 def num_chunks(num_positions: int) -> int:
@@ -113,7 +116,7 @@ class Scheduler:
         """The next step. `begin` is called for a sequence that is to get a row: how many of its first positions are
         computed already, fewer than all; None to let it wait for another that is computing them."""
         decode = tuple(self._running)
-        budget = float(BESIDE_POSITIONS if decode else CHUNK_POSITIONS)
+        budget = float(budget_beside(len(decode)) if decode else CHUNK_POSITIONS)
         chunks: list[Chunk] = []
         for sequence_id in list(self._prefilled):
             budget = self._take_chunk(sequence_id, budget, chunks)

@@ -23,6 +23,8 @@ class Request:
     settings: Settings  # with its seed
     generated: tuple[int, ...] = ()  # tokens that an earlier attempt has saved
     given: tuple[int, ...] | None = None  # the tokens of a text that is scored; None for a run that picks its own
+    user: str = ""  # who asks: rows are shared out fairly between users
+    opening: tuple[int, ...] = ()  # of a branch: tokens that its output begins with; then it picks its own
 
     @classmethod
     def to_score(
@@ -70,11 +72,13 @@ class Sequence:
         self.is_searched = _is_searched(request, matcher)
         # Before any token: a search begins there, whatever was saved.
         self.first_matcher = matcher.fork() if matcher is not None and self.is_searched else None
+        given = request.opening or None if request.given is None else request.given
         self._matcher = matcher if request.given is None else None
-        self._allowances = None if matcher is None or request.given is None else Allowances(matcher, request.given)
+        self._allowances = None if matcher is None or given is None else Allowances(matcher.fork(), given)
         self.stop_token_ids = frozenset(request.settings.stop_token_ids)
         self.prompt_ids = np.array(request.prompt_token_ids, dtype=np.int64)  # read by the stages at every step
-        self.given_ids = None if request.given is None else np.array(request.given, dtype=np.int64)
+        # The tokens that stand in place of picks: None where it picks, as a branch does after its opening.
+        self.given_ids = None if given is None else np.array(given, dtype=np.int64)
         self.output_ids: list[int] = []
         self.interrupts: set[StopReason] = set()
         self.counters = Counters()
@@ -104,6 +108,11 @@ class Sequence:
         """The output position that is picked next."""
         return len(self.output_ids)
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether the next tokens are those that a branch was given."""
+        return self.request.given is None and self.given_ids is not None
+
     def allowed_at(self, position: int) -> Mask | None:
         """What the constraint allows at the next position, or at any position of a given text; None without one, and
         for a search, in which that differs from beam to beam."""
@@ -116,6 +125,8 @@ class Sequence:
         if self._matcher is not None:
             self._matcher.accept(token_id)
         self.output_ids.append(token_id)
+        if self.request.given is None and len(self.output_ids) == len(self.request.opening):
+            self.given_ids = self._allowances = None
         self.check(token_id, self.transcript.read(token_id, token))
 
     def check(self, token_id: int | None = None, match: Match | None = None) -> None:
@@ -130,7 +141,7 @@ class Sequence:
                 token_id=token_id,
                 end_token_ids=self.limits.end_token_ids,
                 stop_token_ids=self.stop_token_ids,
-                ignore_eos=settings.ignore_eos or self.given_ids is not None,
+                ignore_eos=settings.ignore_eos or self.request.given is not None,
                 match=match,
                 is_constraint_complete=self._matcher is not None and self._matcher.is_complete,
             )

@@ -49,6 +49,7 @@ class Vocabulary:
         self._special_ids = special_ids
         self._reading = reading
         self._decode = decode
+        self._spellings: dict[int, str] = {}  # those that were asked for
         self._bytes = {i: reading.to_bytes(token) for i, token in tokens.items()} if reading else {}
 
     @classmethod
@@ -90,6 +91,11 @@ class Vocabulary:
 
     def spelling(self, token_id: int) -> str:
         """The token alone, for display: its text, the hexadecimal bytes of half a character, or a special's name."""
+        if token_id not in self._spellings:
+            self._spellings[token_id] = self._spell(token_id)
+        return self._spellings[token_id]
+
+    def _spell(self, token_id: int) -> str:
         if token_id not in self._tokens:
             return f"<{token_id}>"
         data = self.token_bytes(token_id)

@@ -60,7 +60,7 @@ class TestEveryText:
             settings = {"num_beams": 16, "early_stopping": "never", "length_penalty": penalty, "ignore_eos": ignore_eos}
             got = searched(letters, (A, B), constraint, max_tokens=num_tokens, **settings)
             assert got.token_ids == world.best(penalty)
-            assert lineage(got).sequence_score == pytest.approx(world.score(got.token_ids, penalty), abs=1e-5)
+            assert lineage(got).sequence_score == pytest.approx(world.score(got.token_ids, penalty), abs=1e-5, rel=1e-6)
 
     @pytest.mark.parametrize("early_stopping", [True, False, "never"])
     @pytest.mark.parametrize("regex", REGEXES)

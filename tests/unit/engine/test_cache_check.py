@@ -42,6 +42,25 @@ def test_what_the_cache_would_change_is_found(tiny: Checkpoint, monkeypatch: pyt
     assert found.changed_picks == (2,)
 
 
+def test_what_a_branch_was_given_is_no_pick(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if cached passes gave token 9 eighty nats at the 3rd and the 5th position, of which the 3rd was given."""
+    ran = run(tiny, PROMPT, **VALUES)
+    num_prompt = len(tiny.encode(PROMPT))
+    honest = Runner.extend
+
+    def extend(self: Runner, cache: Any, token_ids: Any) -> torch.Tensor:
+        logits = honest(self, cache, token_ids)
+        logits[0, 9] += 80.0 if cache.num_positions in (num_prompt + 2, num_prompt + 4) else 0.0
+        return logits
+
+    monkeypatch.setattr(Runner, "extend", extend)
+    known = (tiny, tiny.encode(PROMPT), ran.token_ids, Settings.parse(VALUES))
+    assert check_cache(*known).changed_picks == (2, 4)
+    found = check_cache(*known, num_given=3)
+    assert found.changed_picks == (4,)
+    assert found.largest_at in (2, 4)  # its numbers are looked at all the same
+
+
 def test_a_long_run_is_checked_at_its_beginning(tiny_llama: Checkpoint) -> None:
     ran = run(tiny_llama, PROMPT, **VALUES)
     found = check_cache(tiny_llama, tiny_llama.encode(PROMPT), ran.token_ids, Settings.parse(VALUES), max_positions=7)

@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models.errors import SettingError
+from models.examination import CurvePoint, Reach
 from models.sampling import Settings
 from tests.fakes import scripted
 from tests.fakes.phrases import FOX, ids, saying
 from workers.engine.checkpoint import Checkpoint
-from workers.engine.coverage import CurvePoint, Reach, coverage
+from workers.engine.coverage import coverage
 from workers.engine.logits.pipeline import process
 from workers.engine.replay import Replay
 from workers.engine.scoring import score

@@ -1,6 +1,7 @@
 """The engine over scripted networks: endings, account, resumption and order."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -197,3 +198,13 @@ class TestBatches:
         assert engine.num_active == 3
         ends = [o.sequence_id for o in drain(engine) if isinstance(o.payload, Ended)]
         assert ends == ["a", "b", "c"]
+
+    def test_a_user_with_fewer_rows_goes_first(self) -> None:
+        """Who asks last has no row when the second of three is given away."""
+        checkpoint = saying(FOX)
+        engine = Engine(checkpoint, num_rows=3)
+        for name in "abcdef":
+            engine.add(replace(request(checkpoint, "the", sequence_id=name, max_tokens=4), user="many"))
+        engine.add(replace(request(checkpoint, "the", sequence_id="x", max_tokens=4), user="few"))
+        began = [o.sequence_id for o in drain(engine) if isinstance(o.payload, Prefilled)]
+        assert began == ["a", "x", "b", "c", "d", "e", "f"]

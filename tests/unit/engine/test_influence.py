@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from models.errors import SettingError
+from models.examination import Influence
 from models.sampling import NEUTRAL, Settings
 from tests.fakes.any_settings import any_settings
 from tests.fakes.engine_runs import run
@@ -14,7 +15,7 @@ from tests.fakes.phrases import FOX, ids, saying
 from workers.engine import oracle
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.constraint_oracle import allowed_next
-from workers.engine.influence import CONTROLS, Influence, influence
+from workers.engine.influence import CONTROLS, influence
 from workers.engine.noise import gumbel_numpy
 
 PROMPT = "the quick brown fox"
@@ -107,6 +108,13 @@ class TestByHand:
 
     def test_a_ban_decides_the_one_place_where_the_token_wins_and_changes_all(self) -> None:
         assert counts(asked(ids(FOX), banned=ids(" over"))) == {"banned": (6, 1)}
+
+    def test_what_a_branch_was_given_was_changed_and_not_decided(self) -> None:
+        checkpoint, place = saying(FOX), ids(FOX).index(ids(" over")[0])
+        known = (checkpoint, checkpoint.encode("the"), ids(FOX), Settings(seed=1, banned=tuple(ids(" over"))))
+        assert counts(influence(*known, num_given=place)) == {"banned": (6, 1)}
+        assert counts(influence(*known, num_given=place + 1)) == {"banned": (6, 0)}
+        assert counts(influence(*known, num_given=len(ids(FOX)))) == {"banned": (6, 0)}
 
     def test_two_controls_of_one_stage_are_two(self) -> None:
         found = counts(asked(ids(FOX), presence_penalty=0.5, frequency_penalty=0.5))

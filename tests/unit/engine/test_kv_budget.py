@@ -57,7 +57,8 @@ def test_those_without_room_wait(tiny: Checkpoint, num_fitting: int) -> None:
 
 def test_the_one_that_began_last_gives_way_and_goes_on_later(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both begin with room for 16 positions; as they grow there is no room for both."""
-    monkeypatch.setattr("workers.engine.memory.room_for", lambda num_positions: -(-num_positions // 16) * 16)
+    monkeypatch.setattr("workers.engine.cache._FIRST_POSITIONS", 0)
+    monkeypatch.setattr("workers.engine.cache.room_for", lambda num_positions: -(-num_positions // 16) * 16)
     engine = Engine(tiny, num_rows=2, kv_budget_bytes=tiny.info.kv_bytes(80))
     for name, seed in {"first": 1, "last": 2}.items():
         engine.add(request(tiny, prompt(0), sequence_id=name, seed=seed, max_tokens=50, ignore_eos=True))
@@ -122,7 +123,7 @@ def test_a_cancel_reaches_one_that_waits_for_room(tiny: Checkpoint) -> None:
 def test_without_memory_for_a_copy_a_sequence_computes_everything_itself(
     tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(self: SequenceCache, num_positions: int) -> SequenceCache:
+    def no_room(self: SequenceCache, num_positions: int, *_: object) -> SequenceCache:
         raise torch.OutOfMemoryError(f"out of memory for {num_positions} positions")
 
     monkeypatch.setattr(SequenceCache, "beginning", no_room)

@@ -127,7 +127,7 @@ class TestLoading:
             ("cuda:", "auto"),
             ("cuda:-1", "auto"),
             ("cuda:1:2", "auto"),
-            ("cpu", "int8"),
+            ("cpu", "int4"),
         ],
     )
     def test_a_device_or_dtype_that_does_not_exist_is_refused(self, tmp_path: Path, device: str, dtype: str) -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from workers.engine import scheduler as policy
-from workers.engine.scheduler import BESIDE_POSITIONS, CHUNK_POSITIONS, LEAST_POSITIONS, Chunk, Plan, Scheduler
+from workers.engine.scheduler import CHUNK_POSITIONS, LEAST_POSITIONS, Chunk, Plan, Scheduler, budget_beside
 
 
 def whole(sequence_id: str, num_positions: int = 1) -> Chunk:
@@ -44,27 +43,28 @@ def test_no_rows_is_no_engine() -> None:
 
 
 def test_a_long_prompt_takes_short_steps_beside_others_and_long_ones_alone() -> None:
-    scheduler = added(2, {"a": CHUNK_POSITIONS + 1, "b": 2 * BESIDE_POSITIONS + 1})
+    beside = budget_beside(1)
+    scheduler = added(2, {"a": CHUNK_POSITIONS + 1, "b": 2 * beside + 1})
     assert scheduler.plan() == Plan((Chunk("a", 0, CHUNK_POSITIONS, is_last=False),))
     assert scheduler.plan() == Plan(
-        (Chunk("a", CHUNK_POSITIONS, CHUNK_POSITIONS + 1, is_last=True), whole("b", 2 * BESIDE_POSITIONS + 1))
+        (Chunk("a", CHUNK_POSITIONS, CHUNK_POSITIONS + 1, is_last=True), whole("b", 2 * beside + 1))
     )
     scheduler.remove("b")
-    scheduler.add("c", 2 * BESIDE_POSITIONS + 1)
-    assert scheduler.plan() == Plan((Chunk("c", 0, BESIDE_POSITIONS, is_last=False),), ("a",))
-    assert scheduler.plan() == Plan((Chunk("c", BESIDE_POSITIONS, 2 * BESIDE_POSITIONS, is_last=False),), ("a",))
+    scheduler.add("c", 2 * beside + 1)
+    assert scheduler.plan() == Plan((Chunk("c", 0, beside, is_last=False),), ("a",))
+    assert scheduler.plan() == Plan((Chunk("c", beside, 2 * beside, is_last=False),), ("a",))
     assert scheduler.num_running == 2
-    last = Chunk("c", 2 * BESIDE_POSITIONS, 2 * BESIDE_POSITIONS + 1, is_last=True)
+    last = Chunk("c", 2 * beside, 2 * beside + 1, is_last=True)
     assert scheduler.plan() == Plan((last,), ("a",))
     assert scheduler.plan() == Plan(decode=("a", "c"))
 
 
 def test_short_prompts_share_a_step_up_to_its_budget() -> None:
-    scheduler = added(9, dict.fromkeys("abcd", BESIDE_POSITIONS // 2))
+    scheduler = added(9, dict.fromkeys("abcd", 16))
     scheduler.add("first", 1)
     scheduler.plan()
     for name in "efg":
-        scheduler.add(name, BESIDE_POSITIONS // 2)
+        scheduler.add(name, budget_beside(5) // 2)
     plan = scheduler.plan()
     assert [chunk.sequence_id for chunk in plan.prefill] == ["e", "f"]
 
@@ -142,4 +142,4 @@ def test_one_that_loses_its_row_is_the_next_and_begins_anew() -> None:
 
 
 def test_the_budget_of_a_quiet_step_is_never_below_that_of_a_busy_one() -> None:
-    assert policy.BESIDE_POSITIONS <= policy.CHUNK_POSITIONS
+    assert all(budget_beside(number) <= CHUNK_POSITIONS for number in range(1000))

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from models.errors import SettingError
+from models.errors import ConstraintError, SettingError
 from models.events import StopReason
+from models.examination import FirstDifference, WhatIf
 from models.sampling import DEFAULT_ORDER, Settings
-from tests.fakes.engine_runs import run
+from tests.fakes.engine_runs import Told, drain, run, told
 from tests.fakes.phrases import FOX, ids, saying
 from workers.engine.checkpoint import Checkpoint
-from workers.engine.what_if import FirstDifference, WhatIf, what_if
+from workers.engine.engine import Engine, Request
+from workers.engine.what_if import what_if
 
 PROMPTS = ["the", "the quick brown fox", "there is a cat in", "a a a a a", "lazy dog and the lazy"]
 NUM_RUNS = 50
@@ -75,6 +77,44 @@ def test_a_fresh_run_differs_where_it_was_predicted(request: pytest.FixtureReque
     for alternative, token in zip(found.alternatives[:expected], fresh.tokens, strict=False):
         assert (alternative.token_id, alternative.picked_id) == (token.token_id, token.token_id)
         assert alternative.logprob == pytest.approx(token.logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize("number", range(NUM_RUNS))
+def test_a_fresh_branch_differs_where_it_was_predicted(request: pytest.FixtureRequest, number: int) -> None:
+    """Its opening is given under any settings; what of it another token would have won at is no difference."""
+    tiny: Checkpoint = request.getfixturevalue("tiny_gpt2" if number % 2 else "tiny_llama")
+    draw = random.Random(1000 + number)
+    prompt = tiny.encode(draw.choice(PROMPTS))
+    opening = tuple(draw.randrange(5, 250) for _ in range(draw.randint(1, 6)))
+    old = {**settings_of(draw), "constraint": None}
+    new = {**near(draw, old), "constraint": None}
+    saved, fresh = (run_branch(tiny, prompt, opening, values) for values in (old, new))
+    found = what_if(tiny, prompt, saved.token_ids, Settings.parse(new), opening=opening).first_difference
+    expected = first_difference(saved.token_ids, fresh.token_ids)
+    assert (None if found is None else found.position) == expected
+    if found is not None and expected is not None:
+        assert (found.saved_id, found.fresh_id) == (at(saved.token_ids, expected), at(fresh.token_ids, expected))
+        assert expected >= len(opening) or len(opening) > min(len(saved.token_ids), len(fresh.token_ids))
+        if found.fresh_id is None:
+            assert found.fresh_stop is fresh.ended.stop.reason
+
+
+def test_a_branch_that_was_cut_short_in_its_opening_goes_on_with_the_rest_of_it(tiny_llama: Checkpoint) -> None:
+    prompt, opening = tiny_llama.encode("the"), (271, 300, 280)
+    found = what_if(tiny_llama, prompt, opening[:1], Settings(seed=3, max_tokens=9), opening=opening)
+    assert found.first_difference == FirstDifference(1, None, 300, None)
+
+
+def test_an_opening_that_the_new_constraint_forbids_is_refused(tiny_llama: Checkpoint) -> None:
+    settings = Settings(seed=3, max_tokens=9, constraint={"regex": "[0-9]+"})
+    with pytest.raises(ConstraintError, match="does not allow token id 271"):
+        what_if(tiny_llama, tiny_llama.encode("the"), (271, 300), settings, opening=(271,))
+
+
+def run_branch(tiny: Checkpoint, prompt: tuple[int, ...], opening: tuple[int, ...], values: dict[str, Any]) -> Told:
+    engine = Engine(tiny)
+    engine.add(Request("a", prompt, Settings.parse(values), opening=opening))
+    return told(drain(engine))["a"]
 
 
 def at(token_ids: tuple[int, ...], position: int) -> int | None:

@@ -76,10 +76,6 @@ def test_every_form_gives_the_same_bits(runs: list[tuple[int, int]], vocab_size:
         some = noise.gumbel_numpy(seed, position, backwards)
         assert same_bits(whole[row][::-1].copy(), some)
         assert same_bits(some, noise.gumbel(seed, position, torch.from_numpy(backwards)).numpy())
-        bits = noise.uniform_bits_numpy(seed, position, vocab_size)
-        assert bits.shape == (vocab_size,)
-        u = (bits + 0.5) / 2**32
-        assert -np.log(-np.log(u)) == pytest.approx(whole[row], rel=1e-12, abs=1e-14)
 
 
 def test_the_extreme_words_give_finite_noise() -> None:

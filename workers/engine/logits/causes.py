@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from models.events import MAX_CAUSES
-from models.sampling import Scope, Stage
+from models.sampling import Scope, Settings, Stage
 from workers.engine.logits.pipeline import active_stages
 from workers.engine.logits.removal import completion_places
 from workers.engine.logits.rows import Row
@@ -33,6 +33,8 @@ def causes_of(row: Row, token_ids: Sequence[int], stages: Sequence[str | None]) 
     Of a token that `no_repeat_ngram` removed these are the places where it would have repeated itself; of any other the
     places in the scope of the active penalties, whatever their sum came to.
     """
+    if not _has_causes(row.settings):
+        return [NO_CAUSES] * len(token_ids)
     active = active_stages(row)
     penalized = _penalized_from(row, active)
     is_repeating = Stage.NO_REPEAT_NGRAM in active
@@ -48,6 +50,12 @@ def causes_of(row: Row, token_ids: Sequence[int], stages: Sequence[str | None]) 
         mine = places[history[places] == token_id]
         found.append(Causes(mine.size, tuple(mine[-MAX_CAUSES:].tolist())) if mine.size else NO_CAUSES)
     return found
+
+
+def _has_causes(settings: Settings) -> bool:
+    """Whether any stage that looks at what was there may be active: a quick answer for most rows."""
+    is_neutral = settings.repetition_penalty == 1 and settings.presence_penalty == 0 == settings.frequency_penalty
+    return not is_neutral or settings.no_repeat_ngram_size > 0
 
 
 def _penalized_from(row: Row, active: Sequence[Stage]) -> int | None:

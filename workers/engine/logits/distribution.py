@@ -4,12 +4,15 @@ The passes over the vocabulary are in float32 and what they add up is added in f
 entropies are right to about 1e-7.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from workers.engine.kernels import compiled
+from workers.engine.kernels.weighing import weigh
 from workers.engine.logits.rows import LEAST_EXPONENT, masked_sums, row_sums
 
 
@@ -27,6 +30,10 @@ class Distribution:
     @classmethod
     def of(cls, logits: Tensor) -> Self:
         """`logits`: (rows, vocab) float32, each row with a finite largest number."""
+        if compiled.is_for(logits):
+            w = weigh(logits.numpy())
+            numbers = (w.weights, w.total, w.best, w.log_total, w.entropy)
+            return cls(logits, *(torch.from_numpy(number) for number in numbers))
         best = logits.amax(dim=-1, keepdim=True)
         below = (logits - best).clamp_min_(LEAST_EXPONENT)
         weights = below.exp()
@@ -35,6 +42,11 @@ class Distribution:
         # H = -sum p log p with log p = below - log_total
         entropy = log_total - row_sums(below.mul_(weights).double()) / total
         return cls(logits, weights, total, best.squeeze(1).double(), log_total, entropy)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every row came from numbers that a pick can be made of: a finite best one and no NaN."""
+        return all(math.isfinite(number) for number in torch.cat([self.best, self.entropy]).tolist())
 
     @property
     def logprobs(self) -> Tensor:

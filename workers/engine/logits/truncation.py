@@ -8,9 +8,12 @@ as many, those with the lowest ids, on every device.
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from workers.engine.kernels import compiled, cutting
+from workers.engine.kernels.nucleus import below, borders
 from workers.engine.logits.rows import (
     FLOAT32_MAX,
     FLOAT32_TINY,
@@ -32,9 +35,12 @@ _SMALL_TEMPERATURE = 1e-30
 
 def temperature(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     """z / T, for T > 0; removed tokens stay removed. Returns new scores (rows, vocab)."""
-    is_removed = scores == -torch.inf
     temperatures = [max(row.settings.temperature, FLOAT32_TINY) for row in rows]
-    if min(temperatures) < _SMALL_TEMPERATURE:
+    is_small = min(temperatures) < _SMALL_TEMPERATURE
+    if compiled.is_for(scores) and not is_small:
+        return torch.from_numpy(cutting.scaled(scores.numpy(), np.array(temperatures, np.float32)))
+    is_removed = scores == -torch.inf
+    if is_small:
         # The best token at 0 leaves the distribution as it is, and everything else can only underflow.
         scores = scores - scores.amax(dim=-1, keepdim=True)
     scaled = scores / column(temperatures, scores)
@@ -52,9 +58,18 @@ def top_p(scores: Tensor, rows: Sequence[Row]) -> Tensor:
 
     From the least probable on, tokens are removed while their mass together is at most 1 - p; the last one stays.
     """
+    limits = [1 - row.settings.top_p for row in rows]
+    if compiled.is_for(scores):
+        found = borders(scores.numpy(), np.array(limits, np.float32))
+        if found.is_sure.all():
+            return torch.from_numpy(below(scores.numpy(), found))
+    return top_p_by_sorting(scores, column(limits, scores))
+
+
+def top_p_by_sorting(scores: Tensor, limit: Tensor) -> Tensor:
+    """`limit` (rows, 1): what the mass of the removed tokens may be."""
     ascending = sorted_values(scores)
     mass = ascending.softmax(dim=-1).cumsum(dim=-1)
-    limit = column([1 - row.settings.top_p for row in rows], scores)
     num_removed = row_counts(mass <= limit).clamp_(max=scores.shape[1] - 1).unsqueeze(1)
     border = ascending.gather(1, num_removed)
     removed = scores < border

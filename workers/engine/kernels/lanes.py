@@ -5,7 +5,7 @@ another order for another number of rows, so sums are spelled out here: 16 parti
 then halves onto halves, then what does not fill 16 lanes. LLVM maps 16 lanes onto what the processor has.
 
 Memory is given by address and stride in numbers. `kind` stands for the type of what is stored: a float32 is one, a
-uint16 holds the upper half of one (bfloat16); its value is not read.
+uint16 holds the upper half of one (bfloat16), an int8 a whole number; its value is not read.
 """
 
 from collections.abc import Callable
@@ -46,14 +46,15 @@ def dots(
                 values = _load(build, types.float32, _at(build, types.float32, x, x_stride, r, i), LANES)
                 for c in range(num_columns):
                     build.store(_fma(build, values, weights[c], build.load(sums[r][c])), sums[r][c])
+        totals = _totals(build, [build.load(lanes) for row in sums for lanes in row])
         for r in range(num_rows):
             for c in range(num_columns):
-                total = cgutils.alloca_once_value(build, _total(build, build.load(sums[r][c])))
+                place = _at(build, types.float32, out, out_stride, r, _I64(c))
+                _store(build, build.extract_element(totals, ir.IntType(32)(r * num_columns + c)), place)
                 with cgutils.for_range_slice(build, whole, width, _I64(1), intp=_I64) as (i, _):
                     value = _load(build, types.float32, _at(build, types.float32, x, x_stride, r, i), 1)
                     weight = _load(build, kind, _at(build, kind, w, w_stride, c, i), 1)
-                    build.store(_fma(build, value, weight, build.load(total)), total)
-                _store(build, build.load(total), _at(build, types.float32, out, out_stride, r, _I64(c)))
+                    _store(build, _fma(build, value, weight, _load(build, types.float32, place, 1)), place)
 
     return types.void(kind, rows, columns, *(types.int64,) * 7), _without_result(emit)
 
@@ -135,6 +136,26 @@ def of_bits(_: Any, bits: Any) -> Emit:
     return types.float32(types.int32), emit
 
 
+@intrinsic
+def int64_of_bits(_: Any, value: Any) -> Emit:
+    """int64_of_bits(float64) -> the int64 of its bits."""
+
+    def emit(_: Any, build: Any, __: Any, arguments: Any) -> Any:
+        return build.bitcast(arguments[0], _I64)
+
+    return types.int64(types.float64), emit
+
+
+@intrinsic
+def float64_of_bits(_: Any, bits: Any) -> Emit:
+    """float64_of_bits(int64) -> the float64 of these bits."""
+
+    def emit(_: Any, build: Any, __: Any, arguments: Any) -> Any:
+        return build.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), emit
+
+
 def _without_result(emit: Callable[..., Any]) -> Callable[..., Any]:
     def whole(context: Any, build: Any, signature: Any, arguments: Any) -> Any:
         emit(context, build, signature, arguments)
@@ -167,6 +188,9 @@ def _load(build: Any, kind: Any, address: Any, number: int) -> Any:
 
     if kind == types.float32:
         return build.load(build.inttoptr(address, many(_FLOAT).as_pointer()), align=4)
+    if kind == types.int8:
+        whole = build.load(build.inttoptr(address, many(ir.IntType(8)).as_pointer()), align=1)
+        return build.sitofp(build.sext(whole, many(ir.IntType(32))), many(_FLOAT))
     half = build.load(build.inttoptr(address, many(ir.IntType(16)).as_pointer()), align=2)
     wide = many(ir.IntType(32))
     places = ir.Constant(wide, 16 if number == 1 else [16] * number)
@@ -190,14 +214,20 @@ def _splat(build: Any, value: Any) -> Any:
     return build.shuffle_vector(single, single, mask)
 
 
-def _total(build: Any, lanes: Any) -> Any:
-    """The sum of all lanes: the upper half onto the lower one, and so on."""
-    width = LANES
+def _totals(build: Any, vectors: list[Any]) -> Any:
+    """The sums of all lanes of 1, 2, 4, ... vectors, as one vector: of each the upper half onto the lower one, and so
+    on. Two vectors become one with half of the lanes each, so that a sum costs no more than a few instructions."""
+    num, width = 1, LANES  # parts of a vector that belong to different sums, lanes of a part
     while width > 1:
-        width //= 2
-        halves = [
-            ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(start, start + width))) for start in (0, width)
-        ]
-        low, high = (build.shuffle_vector(lanes, lanes, half) for half in halves)
-        lanes = build.fadd(low, high)
-    return build.extract_element(lanes, ir.IntType(32)(0))
+        half = width // 2
+        is_pair = len(vectors) > 1
+        starts = [number * width for number in range(2 * num if is_pair else num)]
+        low, high = (_mask([start + by + i for start in starts for i in range(half)]) for by in (0, half))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True) if is_pair else [(vectors[0], vectors[0])]
+        vectors = [build.fadd(build.shuffle_vector(a, b, low), build.shuffle_vector(a, b, high)) for a, b in pairs]
+        num, width = len(starts), half
+    return vectors[0]
+
+
+def _mask(places: list[int]) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
