@@ -2,13 +2,14 @@
 
 Two threads meet here. The device thread calls `_on_output`, which numbers an event, gives it to the publisher and puts
 it in the inbox; it never waits. The task's thread runs `run`, which empties the inbox into the record and writes the
-record to the database in batches.
+record to the database in batches. It sleeps until a batch is due: woken for every token, the threads of all runs would
+stand between the publisher and the interpreter.
 """
 
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
@@ -22,7 +23,7 @@ from models.events import Ended, Event, Payload, Prefilled, Resumed, Started, St
 from models.sampling import Settings
 from workers.engine.engine import Output, Request
 from workers.engine.failures import reason_for
-from workers.parts import Parts, Waits
+from workers.parts import Encoder, Parts, Waits
 from workers.probation import Turn
 from workers.record import Claim, Record
 
@@ -54,8 +55,9 @@ class Attempt:
             self._waits = parts.loading.waits(claim.queued_s, self._claimed_at)
         else:
             self._waits = Waits(told.queue_ms, told.load_ms)
-        self._sequence_id = f"{claim.lease.run_id}/{claim.lease.attempt}"
-        self._inbox: queue.SimpleQueue[Event | Ended | _Signal] = queue.SimpleQueue()
+        self._sequence_id = claim.lease.sequence_id
+        self._inbox: deque[Event | Ended | _Signal] = deque()
+        self._is_awaited = threading.Event()  # something in the inbox cannot wait until a flush is due
         self._numbering = threading.Lock()
         self._next_seq = record.next_seq
         self._has_prefilled = record.prefilled is not None
@@ -83,7 +85,7 @@ class Attempt:
     def hand_over(self) -> None:
         """Stop here and let another worker go on. From any thread; `run` does it and returns."""
         self._is_leaving = True
-        self._inbox.put(_Signal.HAND_OVER)
+        self._put(_Signal.HAND_OVER)
 
     def look_for_cancel(self) -> None:
         """Ask the row, which alone knows, whether to cancel. From any thread. Raises LeaseLostError."""
@@ -95,29 +97,28 @@ class Attempt:
         told = self._record.started
         started = told or self._started(settings)
         self._emit(Resumed(from_position=len(self._record.token_ids)) if told else started)
-        self._parts.host.submit(self._request(started.prompt_token_ids, settings), self._on_output)
+        request = request_for(
+            self._claim,
+            self._parts.checkpoint,
+            settings=settings,
+            prompt_ids=started.prompt_token_ids,
+            generated=tuple(self._record.token_ids),
+        )
+        self._parts.host.submit(request, self._on_output)
         while self._receive():
             if self._is_flush_due():
                 self._flush()
             self._mind_the_time()
 
-    def _request(self, prompt_ids: tuple[int, ...], settings: Settings) -> Request:
-        """What the engine is to do: generate, or score the run's given text; from the saved tokens on."""
-        generated = tuple(self._record.token_ids)
-        if self._claim.given_text is None:
-            return Request(self._sequence_id, prompt_ids, settings, generated)
-        checkpoint, text = self._parts.checkpoint, self._claim.given_text
-        given = checkpoint.encode(text, parse_special=settings.parse_special, continues=True)
-        return Request.to_score(self._sequence_id, prompt_ids, settings, given=given, generated=generated)
-
     def _started(self, settings: Settings) -> Started:
         """The beginning of the run, its prompt encoded. Raises PromptError."""
-        checkpoint, messages = self._parts.checkpoint, self._claim.messages
+        checkpoint, messages, known_ids = self._parts.checkpoint, self._claim.messages, self._claim.prompt_ids
         if messages is None:
-            text, prompt_ids = None, checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
+            text = None
+            prompt_ids = known_ids or checkpoint.encode(self._claim.prompt, parse_special=settings.parse_special)
         else:
             prompt = checkpoint.encode_chat(Chat.parse(messages))
-            text, prompt_ids = prompt.text, prompt.token_ids
+            text, prompt_ids = prompt.text, known_ids or prompt.token_ids
         return Started(
             checkpoint=checkpoint.info.name,
             device=checkpoint.info.device,
@@ -133,7 +134,7 @@ class Attempt:
     def _on_output(self, output: Output) -> None:
         match output.payload:
             case Ended() as ended:
-                self._inbox.put(ended)  # numbered and told once it is committed
+                self._put(ended)  # numbered and told once it is committed
             case Prefilled() if self._has_prefilled:
                 pass  # the first attempt has said so already
             case BeamsTraced() if self._has_traced:
@@ -149,8 +150,15 @@ class Attempt:
             self._next_seq += 1
             if self._first_token_at is None and isinstance(payload, TokenPicked):
                 self._first_token_at = time.monotonic()
-            self._parts.publisher.publish(event)
-            self._inbox.put(event)
+            self._parts.publisher.post(event)
+            is_token = isinstance(payload, TokenPicked)
+            is_full = len(self._inbox) + 1 >= self._parts.limits.flush_tokens
+            self._put(event, can_wait=is_token and not is_full and not self._turn.is_held)
+
+    def _put(self, item: Event | Ended | _Signal, *, can_wait: bool = False) -> None:
+        self._inbox.append(item)
+        if not can_wait:
+            self._is_awaited.set()
 
     # On the task's thread
 
@@ -170,11 +178,11 @@ class Attempt:
         return True
 
     def _next(self) -> Event | Ended | _Signal:
-        due_in_s = self._flushed_at + self._parts.limits.flush_every_s - time.monotonic()
-        try:
-            return self._inbox.get(timeout=max(0.001, due_in_s))
-        except queue.Empty:
-            return _Signal.DUE
+        if not self._inbox:
+            due_in_s = self._flushed_at + self._parts.limits.flush_every_s - time.monotonic()
+            self._is_awaited.wait(max(0.001, due_in_s))
+            self._is_awaited.clear()  # before the look, so that nothing that is put after it goes unheard
+        return self._inbox.popleft() if self._inbox else _Signal.DUE
 
     def _add(self, event: Event) -> None:
         if self._record.ttft_ms is None and self._first_token_at is not None:
@@ -187,7 +195,7 @@ class Attempt:
         if self._turn.is_held and self._has_come_on:
             return True  # others wait for that
         is_old = time.monotonic() - self._flushed_at >= limits.flush_every_s
-        return is_old or self._record.num_unsaved >= limits.flush_tokens
+        return (is_old and not self._inbox) or self._record.num_unsaved >= limits.flush_tokens
 
     @property
     def _has_come_on(self) -> bool:
@@ -238,8 +246,8 @@ class Attempt:
         with self._numbering:
             self._is_closed = True
         self._parts.host.discard(self._sequence_id)
-        while not self._inbox.empty():
-            item = self._inbox.get()
+        while self._inbox:
+            item = self._inbox.popleft()
             if isinstance(item, Event):
                 self._add(item)
 
@@ -255,6 +263,18 @@ class Attempt:
                     raise
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+
+def request_for(
+    claim: Claim, checkpoint: Encoder, *, settings: Settings, prompt_ids: tuple[int, ...], generated: tuple[int, ...]
+) -> Request:
+    """What the engine is to do: generate, or score the run's given text; from the tokens on that are saved."""
+    sequence_id, text = claim.lease.sequence_id, claim.given_text
+    if text is None:
+        return Request(sequence_id, prompt_ids, settings, generated, user=claim.user, opening=claim.opening)
+    given = checkpoint.encode(text, parse_special=settings.parse_special, continues=True)
+    scored = Request.to_score(sequence_id, prompt_ids, settings, given=given, generated=generated)
+    return replace(scored, user=claim.user)
 
 
 def stop_for(exc: Exception) -> StopRecord:

@@ -3,12 +3,14 @@
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
-from celery import Celery
+from celery import Celery, bootsteps
 from celery.worker import WorkController
 from celery.worker import state as celery_state
+from celery.worker.consumer import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +24,13 @@ class Consumer:
     waits for that makes the tasks leave, and `run` returns when the last one has.
     """
 
-    def __init__(self, app: Celery, *, concurrency: int, name: str) -> None:
+    def __init__(self, app: Celery, *, concurrency: int, name: str, num_taken: Callable[[], int] = lambda: 0) -> None:
+        """`num_taken` places of the `concurrency` are in use without a message; as many fewer messages are taken."""
         self.stopping = threading.Event()
         self._app = app
         self._concurrency = concurrency
         self._name = name
+        app.steps["consumer"].add(_limit(lambda: concurrency - num_taken()))
 
     def run(self) -> None:
         """Take messages, in the main thread, until TERM or INT."""
@@ -46,3 +50,20 @@ class Consumer:
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stopping.set()
         celery_state.should_stop = 0  # what Celery's own handler sets: no new messages, exit status 0
+
+
+def _limit(num_places: Callable[[], int]) -> type[bootsteps.StartStopStep]:
+    """A part of Celery's consumer, made anew with each connection: no message is fetched without a place for it.
+
+    In the way of Celery's own `worker_disable_prefetch`, whose number of places is fixed.
+    """
+
+    class Limit(bootsteps.StartStopStep):  # type: ignore[misc]
+        requires = (Tasks,)
+
+        def start(self, c: Any) -> None:
+            qos = c.task_consumer.channel.qos
+            can_consume = qos.can_consume
+            qos.can_consume = lambda: len(celery_state.reserved_requests) < num_places() and can_consume()
+
+    return Limit

@@ -10,7 +10,18 @@ from typing import Any, Final
 
 from models.presence import CheckpointInfo, WorkerPresence
 
-_LIBRARIES: Final = ("celery", "numpy", "redis", "safetensors", "sqlalchemy", "tokenizers", "torch", "transformers")
+_LIBRARIES: Final = (
+    "celery",
+    "llguidance",
+    "numba",
+    "numpy",
+    "redis",
+    "safetensors",
+    "sqlalchemy",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
 
 
 def new_worker_id() -> str:
@@ -33,7 +44,8 @@ def run_facts(info: CheckpointInfo, *, num_threads: int) -> dict[str, Any]:
             "versions": versions(),
             "device": info.device,
             "dtype": info.dtype,
-            "batch_mode": "one pass a sequence",
+            "batch_mode": "shared passes" if info.can_batch else "one pass a sequence",
+            "is_fused": info.is_fused,
             "num_threads": num_threads,
             "machine": platform.machine(),
             "weights_digest": info.weights_digest,

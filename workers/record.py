@@ -17,6 +17,19 @@ class Lease:
     attempt: int
     owner: str
 
+    @property
+    def sequence_id(self) -> str:
+        """The attempt's name in the engine."""
+        return f"{self.run_id}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A queued run before its claim."""
+
+    is_suspect: bool  # its last attempt did not bring it on, as far as the database knows
+    is_arm: bool  # of a comparison
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -26,6 +39,7 @@ class Claim:
     checkpoint: str
     prompt: str
     settings: dict[str, object]
+    user: str  # who asked for it, as far as that is known: its comparison, or itself, where it has no owner
     is_cancel_requested: bool
     queued_s: float  # submit to the first claim
     running_s: float  # since the first claim
@@ -34,6 +48,8 @@ class Claim:
     tokens: tuple[Event, ...]
     given_text: str | None = None  # of a run that scores it
     messages: list[Any] | None = None  # of a chat, whose prompt they are
+    prompt_ids: tuple[int, ...] | None = None  # of a branch, known before its first claim: its parent's
+    opening: tuple[int, ...] = ()  # of a branch: the tokens that its output begins with
     damage: str | None = None  # what is wrong with the saved history, whose whole part is in the two above
 
 
@@ -64,6 +80,7 @@ class Record:
     run_id: str
     is_score: bool = False
     is_searched: bool = False  # its tokens come from a beam search
+    num_given: int = 0  # tokens of a branch's opening
     milestones: list[Event] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     next_seq: int = 0
@@ -82,7 +99,13 @@ class Record:
         """The record that the database holds."""
         is_score = claim.given_text is not None
         is_searched = not is_score and claim.settings.get("num_beams", 1) != 1
-        record = cls(claim.lease.run_id, is_score=is_score, is_searched=is_searched, ttft_ms=claim.ttft_ms)
+        record = cls(
+            claim.lease.run_id,
+            is_score=is_score,
+            is_searched=is_searched,
+            num_given=len(claim.opening),
+            ttft_ms=claim.ttft_ms,
+        )
         record.add_all(sorted((*claim.milestones, *claim.tokens), key=lambda event: event.seq))
         record.mark_saved()
         return record
@@ -220,11 +243,13 @@ class Record:
     def _passes_after_prefill(self, num_own: int, num_tokens: int) -> tuple[int, int]:
         """Prefill and decode passes of an attempt that told `num_own` tokens and left `num_tokens` in all."""
         num_further = max(0, num_own - 1)
+        # Of the tokens after the first, those that an opening gave; several of them take one pass.
+        num_given = min(num_further, max(0, self.num_given - (num_tokens - num_own) - 1))
         if self.is_score:
             return (num_further if self._is_whole else num_score_passes(num_further)), 0
         if self.is_searched and num_own:
             return 0, (self.beams.num_steps if self.beams else num_tokens) - 1
-        return 0, num_further
+        return (num_given if self._is_whole else num_score_passes(num_given)), num_further - num_given
 
     @property
     def _is_whole(self) -> bool:

@@ -37,10 +37,11 @@ class WorkerSettings(BaseSettings):
     checkpoints: str = DEFAULT_CHECKPOINTS
     serve: str = ""  # the name that this worker serves; empty: the first of the list
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     rows: int = Field(8, ge=1, le=256)  # runs at once; the arms of a comparison stream side by side
     kv_mib: int = Field(0, ge=0)  # for the keys and values of all runs; 0: a half of what is free after loading
     threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    nice: int = Field(5, ge=0, le=19)  # how far those that compute on a CPU step back behind those that carry tokens
     time_limit_s: float = Field(600, gt=0)  # of one run, from its first claim
     task_events: bool = False  # Celery's own events and remote control, for Flower
 

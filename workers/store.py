@@ -12,16 +12,18 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Text, cast, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session, aliased, defer
 from sqlalchemy.sql.elements import ColumnElement
 
 from models.db.base import database_now
+from models.db.experiments import Experiment
 from models.db.ledger import token_row
 from models.db.runs import Run, Token, productive_attempt
 from models.db.session import Database
 from models.errors import LeaseLostError
-from models.events import Ended, Event, Prefilled, Started, Status, to_json
-from workers.record import Batch, Claim, Lease, Summary
+from models.events import Event, Status
+from workers.record import Batch, Claim, Lease, Summary, Waiting
+from workers.run_columns import ending, progress
 from workers.saved import read_history
 
 _TERMINAL: Final = [s.value for s in Status if s.is_terminal]
@@ -47,16 +49,35 @@ class Store:
 
     # Claims
 
-    def is_suspect(self, run_id: str) -> bool:
-        """Whether the run's last attempt did not bring it on, as far as the database knows."""
+    def waiting(self, run_id: str) -> Waiting | None:
+        """The run as its message finds it; None for one that is not queued: a duplicate message."""
+        facts = (Run.attempt > productive_attempt(), Run.experiment_id.is_not(None))
         with self._database.read() as session:
-            last = select(Run.attempt > productive_attempt()).where(Run.id == run_id)
-            return bool(session.scalar(last))
+            row = session.execute(select(*facts).where(Run.id == run_id, Run.status == Status.QUEUED)).first()
+            return None if row is None else Waiting(is_suspect=bool(row[0]), is_arm=bool(row[1]))
 
     def claim(self, run_id: str) -> Claim | None:
         """Take a queued run as its next attempt. None when there is nothing to take: a duplicate message."""
+        return next(iter(self.claim_with_arms(run_id, 0)), None)
+
+    def claim_with_arms(self, run_id: str, num_others: int) -> list[Claim]:
+        """Take a queued run as its next attempt, and with it the next runs of its comparison, at most `num_others`.
+
+        Each is taken as by its own message, which then finds nothing to take. Not those that were attempted before:
+        they may be what their worker died of. Empty when there is nothing to take.
+        """
+        with self._database.write() as session:
+            if num_others:
+                _wait_for_arms(session, run_id)
+            claims = self._claim_queued(session, [run_id])
+            if claims and num_others:
+                claims += self._claim_queued(session, _next_arms(session, run_id, num_others))
+            return claims
+
+    def _claim_queued(self, session: Session, run_ids: Sequence[str]) -> list[Claim]:
         return self._take(
-            run_id,
+            session,
+            run_ids,
             self._owner,
             Run.status == Status.QUEUED,
             attempt=Run.attempt + 1,
@@ -66,27 +87,37 @@ class Store:
 
     def adopt_cancelled(self, run_id: str) -> Claim | None:
         """Take a queued run whose cancel was requested, only to end it: no attempt is counted."""
-        return self._take(run_id, self._undertaker, Run.status == Status.QUEUED, Run.cancel_requested.is_(True))
+        return self._adopt(run_id, Run.status == Status.QUEUED, Run.cancel_requested.is_(True))
 
     def adopt_expired(self, run_id: str) -> Claim | None:
         """Take a run whose lease has run out, only to end it: no attempt is counted."""
-        return self._take(run_id, self._undertaker, Run.status == Status.RUNNING, Run.lease_until < database_now())
+        return self._adopt(run_id, Run.status == Status.RUNNING, Run.lease_until < database_now())
 
-    def _take(self, run_id: str, owner: str, *conditions: ColumnElement[bool], **changes: Any) -> Claim | None:
+    def _adopt(self, run_id: str, *conditions: ColumnElement[bool]) -> Claim | None:
         with self._database.write() as session:
-            taken = session.scalar(
-                update(Run)
-                .where(Run.id == run_id, *conditions)
-                .values(
-                    status=Status.RUNNING,
-                    lease_owner=owner,
-                    lease_until=database_now(plus_s=self._lease_s),
-                    **changes,
-                )
-                .returning(Run.id)
-                .execution_options(synchronize_session=False)
+            return next(iter(self._take(session, [run_id], self._undertaker, *conditions)), None)
+
+    def _take(
+        self,
+        session: Session,
+        run_ids: Sequence[str],
+        owner: str,
+        *conditions: ColumnElement[bool],
+        **changes: Any,
+    ) -> list[Claim]:
+        taken = session.scalars(
+            update(Run)
+            .where(Run.id.in_(run_ids), *conditions)
+            .values(
+                status=Status.RUNNING,
+                lease_owner=owner,
+                lease_until=database_now(plus_s=self._lease_s),
+                **changes,
             )
-            return self._read_claim(session, run_id, owner) if taken is not None else None
+            .returning(Run.id)
+            .execution_options(synchronize_session=False)
+        )
+        return [self._read_claim(session, run_id, owner) for run_id in sorted(taken)]
 
     def _read_claim(self, session: Session, run_id: str, owner: str) -> Claim:
         # As text: a damaged column is the claim's to tell, not this query's.
@@ -101,6 +132,7 @@ class Store:
             checkpoint=run.checkpoint,
             prompt=run.prompt,
             settings=run.settings,
+            user=run.owner or run.experiment_id or run.id,
             is_cancel_requested=run.cancel_requested,
             queued_s=_seconds(started_at - run.created_at),
             running_s=_seconds(now - started_at),
@@ -109,6 +141,8 @@ class Store:
             tokens=saved.tokens,
             given_text=run.given_text,
             messages=run.messages,
+            prompt_ids=None if run.prompt_token_ids is None else tuple(run.prompt_token_ids),
+            opening=tuple(run.opening_ids or ()),
             damage=saved.damage,
         )
 
@@ -120,7 +154,7 @@ class Store:
         Raises LeaseLostError, DatabaseUnavailableError.
         """
         with self._database.write() as session:
-            cancel_requested = self._update(session, lease, **_progress(batch))
+            cancel_requested = self._update(session, lease, **progress(batch))
             _insert_tokens(session, batch.tokens)
         return cancel_requested
 
@@ -129,7 +163,7 @@ class Store:
 
         Repeating it after an unknown outcome is harmless. Raises LeaseLostError, DatabaseUnavailableError.
         """
-        changes = {**_progress(batch), **_ending(batch), **asdict(summary), "text": text}
+        changes = {**progress(batch), **ending(batch), **asdict(summary), "text": text}
         with self._database.write() as session:
             try:
                 self._update(session, lease, **changes)
@@ -200,6 +234,27 @@ class Store:
         return bool(answer.cancel_requested)
 
 
+def _wait_for_arms(session: Session, run_id: str) -> None:
+    """Let workers that claim arms of the same comparison do so one after the other, or they would part them."""
+    own = select(Run.experiment_id).where(Run.id == run_id).scalar_subquery()
+    session.execute(select(Experiment.id).where(Experiment.id == own).with_for_update(key_share=True))
+
+
+def _next_arms(session: Session, run_id: str, number: int) -> list[str]:
+    """Queued runs of the same comparison and checkpoint that nobody has attempted, in the order of their arms."""
+    own = aliased(Run)
+    query = (
+        select(Run.id)
+        .join(own, (own.experiment_id == Run.experiment_id) & (own.checkpoint == Run.checkpoint))
+        .where(own.id == run_id, Run.status == Status.QUEUED, Run.attempt == 0, Run.cancel_requested.is_(False))
+        .order_by(Run.id)
+        .limit(number)
+        # A row that somebody else is changing at this moment is not waited for.
+        .with_for_update(of=Run, skip_locked=True)
+    )
+    return list(session.scalars(query))
+
+
 def _held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
     return (
         Run.id == lease.run_id,
@@ -211,44 +266,6 @@ def _held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
 
 def _lost(lease: Lease) -> LeaseLostError:
     return LeaseLostError(f"Attempt {lease.attempt} no longer owns run {lease.run_id}; it writes nothing more.")
-
-
-def _progress(batch: Batch) -> dict[str, Any]:
-    changes: dict[str, Any] = {"num_tokens": batch.num_tokens, "ttft_ms": batch.ttft_ms}
-    for event in batch.milestones or ():
-        if isinstance(event.payload, Started):
-            ids = event.payload.prompt_token_ids
-            changes |= {"prompt_token_ids": list(ids), "num_prompt_tokens": len(ids)}
-        if isinstance(event.payload, Prefilled):
-            changes["kv_bytes"] = event.payload.kv_bytes
-    if batch.milestones is not None:
-        changes["milestones"] = [orjson.loads(event.encode()) for event in batch.milestones]
-    return changes
-
-
-def _ending(batch: Batch) -> dict[str, Any]:
-    ended = _ended_of(batch)
-    return {
-        "status": ended.status,
-        "ended_at": database_now(),
-        "lease_owner": None,
-        "lease_until": None,
-        "stop_reason": ended.stop.reason,
-        "stop": to_json(ended.stop),
-        "num_tokens": ended.num_tokens,
-        "ttft_ms": ended.timing.ttft_ms,
-        "tokens_per_s": ended.timing.tokens_per_s,
-        "timing": to_json(ended.timing),
-        "passes": to_json(ended.passes),
-        "kv_positions": ended.kv_positions,
-        "kv_bytes": ended.kv_bytes,
-    }
-
-
-def _ended_of(batch: Batch) -> Ended:
-    if not batch.milestones or not isinstance(batch.milestones[-1].payload, Ended):
-        raise ValueError("a run is finished with its `Ended` event only")
-    return batch.milestones[-1].payload
 
 
 def _is_written(session: Session, lease: Lease, batch: Batch) -> bool:

@@ -1,5 +1,6 @@
 """The composition root: builds every part of a worker from plain arguments, and runs them until it is told to stop."""
 
+import gc
 import logging
 import os
 import threading
@@ -21,7 +22,10 @@ from workers.consumer import Consumer
 from workers.engine.catalog import CatalogEntry
 from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine
-from workers.engine.free_memory import free_bytes
+from workers.engine.free_memory import free_bytes, give_back
+from workers.engine.rehearsal import rehearse
+from workers.examination import Desk, Examination
+from workers.finished import FinishedRuns
 from workers.generation import Generation
 from workers.host import EngineHost
 from workers.identity import new_presence, new_worker_id, run_facts
@@ -30,6 +34,7 @@ from workers.overdue import Overdue
 from workers.parts import Limits, Loading, Parts
 from workers.periodic import Periodic
 from workers.presence import CancelListener, Presence, published_parts
+from workers.priority import step_back
 from workers.publisher import Publisher
 from workers.recovery import Recovery
 from workers.settings import WorkerSettings
@@ -61,6 +66,7 @@ class Worker:
 
     consumer: Consumer
     generation: Generation
+    examination: Examination
     presence: Presence
     publisher: Publisher
     services: tuple[Service, ...]  # in the order in which they start; they stop in the opposite one
@@ -78,6 +84,7 @@ class Worker:
         self.presence.start()
         threading.Thread(target=self._drain_when_told, name="drain", daemon=True).start()
         self.consumer.run()
+        self.generation.join()
         status = 0 if self.consumer.stopping.is_set() else EXIT_BROKEN
         for service in reversed(self.services):
             service.stop()
@@ -89,6 +96,7 @@ class Worker:
     def _drain_when_told(self) -> None:
         self.consumer.stopping.wait()
         self.presence.stop()
+        self.examination.stop()
         self.generation.drain(self.drain_s)
 
 
@@ -120,7 +128,14 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
     publisher = Publisher(client, on_failure=broken)
     kv_budget_bytes = settings.kv_mib * 2**20 or free_bytes(info.device) // 2
     engine = Engine(checkpoint, num_rows=settings.rows, kv_budget_bytes=kv_budget_bytes)
-    host = EngineHost(engine, watchdog_s=settings.watchdog_s, on_failure=broken)
+    host = EngineHost(
+        engine,
+        watchdog_s=settings.watchdog_s,
+        on_failure=broken,
+        at_start=(lambda: step_back(settings.nice)) if info.device == "cpu" else None,
+        after_outputs=publisher.wait_until_sent if info.device == "cpu" else None,
+        on_idle=give_back,
+    )
     parts = Parts(
         checkpoint=checkpoint,
         store=store,
@@ -132,12 +147,16 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
         loading=loading,
         enqueue=_sender(app),
     )
-    generation = Generation(parts)
-    register(app, generation)
+    generation = Generation(parts, num_rows=settings.rows)
+    # Half of the threads that take messages at most, so that runs are not kept waiting for the other half.
+    desk = Desk(client, worker_id, num_seats=max(1, settings.rows // 2))
+    examination = Examination(checkpoint, FinishedRuns(database), host, desk)
+    register(app, generation, examination)
     presence = new_presence(worker_id, info, num_rows=settings.rows)
     return Worker(
-        consumer=Consumer(app, concurrency=settings.rows, name=worker_id),
+        consumer=Consumer(app, concurrency=settings.rows, name=worker_id, num_taken=lambda: generation.num_companions),
         generation=generation,
+        examination=examination,
         presence=_presence(client, presence, checkpoint, parts=parts, broken=broken),
         publisher=publisher,
         services=(
@@ -158,8 +177,12 @@ def _load(settings: WorkerSettings, entry: CatalogEntry, load: Load) -> tuple[Ch
     """
     began_at = time.monotonic()
     torch.set_num_threads(settings.threads)
-    with ThreadPoolExecutor(1, thread_name_prefix="load") as loader:
+    # The threads that compute are started here, so they have the priority that this one has; on a GPU they are few.
+    with ThreadPoolExecutor(1, "load", step_back, (settings.nice,)) as loader:
         checkpoint = loader.submit(load, entry, device=settings.device, dtype=settings.dtype).result()
+        loader.submit(rehearse, checkpoint.info.device).result()
+    gc.collect()
+    gc.freeze()  # what stays loaded is not looked through again, which would stop every stream for 0.2 s
     ready_at = time.monotonic()
     logger.info("%s is loaded on %s (%.1f s)", entry.name, checkpoint.info.device, ready_at - began_at)
     return checkpoint, Loading(duration_s=ready_at - began_at, ready_at=ready_at)

@@ -90,8 +90,8 @@ def test_a_run_that_kills_its_worker_is_tried_three_times_and_ends(
     run = lite_stack.wait_ended(poison)
     assert (run.stop_reason, run.status, run.attempt, deaths) == ("worker_lost", "failed", 3, 3)
     assert (run.num_tokens, run.text) == (5, TEXT[: len(run.text)])
-    events = lite_stack.check(poison)
-    assert attempts(events) == [1, 2, 3]
+    # The second attempt takes up five tokens and dies at once: whether its milestone left before that is chance.
+    assert attempts(lite_stack.check(poison)) in ([1, 2, 3], [1, 3])
     for run_id in others:
         assert lite_stack.wait_ended(run_id).stop_reason == "max_tokens"
         lite_stack.check(run_id)

@@ -4,11 +4,13 @@ import pytest
 from sqlalchemy import update
 
 from models.db.base import database_now
+from models.db.experiments import Experiment
 from models.db.runs import Run
 from models.db.session import Database
 from models.errors import DatabaseUnavailableError, LeaseLostError
 from models.events import Event, StopReason, StopRecord
 from tests.fakes.events import ended, history, token
+from tests.fakes.rows import new_run
 from tests.integration.worker.stored import NewStore, claimed, finish, row, saved_events
 from workers.overdue import Overdue
 from workers.record import Record
@@ -29,6 +31,21 @@ def test_what_is_saved_in_batches_is_read_back_byte_for_byte(
     assert saved_events(database, run_id) == [event.encode() for event in events]
     run = row(database, run_id)
     assert (run.num_tokens, run.num_prompt_tokens, run.prompt_token_ids) == (40, 3, [5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_arm", "user"), [("someone", True, "someone"), (None, True, "comparison"), (None, False, None)]
+)
+def test_a_run_is_its_owners_or_its_comparisons_or_its_own(
+    database: Database, new_store: NewStore, owner: str | None, *, is_arm: bool, user: str | None
+) -> None:
+    comparison = Experiment(id="comparison", created_at=database_now(), checkpoint="c", prompt="p", num_arms=1)
+    run = new_run(owner=owner, experiment_id=comparison.id if is_arm else None)
+    with database.write() as session:
+        session.add(comparison)
+        session.flush()
+        session.add(run)
+    assert claimed(new_store("one"), run.id).user == (user or run.id)
 
 
 def test_a_batch_that_is_saved_twice_is_there_once(database: Database, new_store: NewStore, run_id: str) -> None:

@@ -31,8 +31,8 @@ def failures() -> Failures:
 def start(failures: Failures) -> Iterator[Start]:
     hosts: list[EngineHost] = []
 
-    def build(engine: FakeEngine, watchdog_s: float = 30) -> EngineHost:
-        host = EngineHost(engine, watchdog_s=watchdog_s, on_failure=failures.append)
+    def build(engine: FakeEngine, watchdog_s: float = 30, **hooks: Callable[[], None]) -> EngineHost:
+        host = EngineHost(engine, watchdog_s=watchdog_s, on_failure=failures.append, **hooks)
         hosts.append(host)
         host.start()
         return host
@@ -151,3 +151,17 @@ def test_a_stopped_host_takes_no_more(start: Start) -> None:
     host.stop()
     with pytest.raises(UnavailableError, match="takes no more runs"):
         host.submit(request("late"), lambda output: None)
+
+
+def test_its_hooks_are_called_after_outputs_and_when_there_is_nothing_to_do(start: Start) -> None:
+    called: queue.SimpleQueue[str] = queue.SimpleQueue()
+    host = start(
+        FakeEngine(num_tokens=2), after_outputs=lambda: called.put("outputs"), on_idle=lambda: called.put("idle")
+    )
+    assert called.get(timeout=5) == "idle", "nothing to do from the beginning"
+    for name in "ab":
+        inbox: queue.SimpleQueue[Output] = queue.SimpleQueue()
+        host.submit(request(name), inbox.put)
+        num_outputs = len(outputs_until_end(inbox))
+        assert [called.get(timeout=5) for _ in range(num_outputs)] == ["outputs"] * num_outputs
+    assert called.empty(), "idle again, but too soon"

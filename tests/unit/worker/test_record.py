@@ -15,6 +15,7 @@ def claim(*events: Event) -> Claim:
         checkpoint="c",
         prompt="p",
         settings={},
+        user="r",
         is_cancel_requested=False,
         queued_s=0,
         running_s=0,
