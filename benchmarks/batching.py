@@ -1,24 +1,19 @@
 """What a batch saves: arms over one prompt, streams beside a long prompt, tokens far into a text.
 
-    python -m benchmarks.batching [--dtype float32] [--rounds 3] [--tokens 128] [--threads N]
+    python -m benchmarks arms [--dtype float32]; python -m benchmarks gap length
 
 Every ratio comes from one run in which both sides take turns. `generate()` is transformers' own, greedy, without any
 probabilities; the engine samples and makes 20 candidates with their ledger for every token.
 """
 
-import argparse
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 
-from models.environment import DEFAULT_CHECKPOINTS
-from models.sampling import Settings
-from workers.engine.catalog import Catalog, prepare
-from workers.engine.checkpoint import Checkpoint, load_checkpoint
-from workers.engine.engine import Engine, Request
+from benchmarks.machine import Bench, generate, request
+from benchmarks.measure import Bound, Measure, at_least, at_most, ratios, timed
+from workers.engine.checkpoint import Checkpoint
+from workers.engine.engine import Engine
 from workers.engine.runner import Runner
 
 NUM_ARMS = 8
@@ -26,51 +21,31 @@ PROMPT_POSITIONS = 512
 LONG_POSITIONS = 4000
 NUM_STREAMS = 4
 NEAR, FAR = 128, 4096
-WORDS = "The town began when settlers came over the hills, and every spring the river rose to meet them. "
+ARMS_BOUNDS = {"float32": at_least(4), "bfloat16": at_least(7)}
+GAP_BOUND = at_most(4)
+LENGTH_BOUND = at_most(1.6)
+NUM_PIECES = 3
 
 
-def main() -> None:
-    options = read_options()
-    torch.set_num_threads(options.threads)
-    entry = Catalog.parse(DEFAULT_CHECKPOINTS, options.data).entry()
-    prepare(entry)
-    checkpoint = load_checkpoint(entry, device="cpu", dtype=options.dtype)
-    text = checkpoint.encode(WORDS * 400)
-    print(f"{checkpoint.info.name}, {options.dtype}, {options.threads} threads")
-    arms(checkpoint, text[:PROMPT_POSITIONS], options)
-    gap(checkpoint, text)
-    length(checkpoint, text)
-
-
-def arms(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], options: argparse.Namespace) -> None:
-    """Wall time of 8 arms in one engine against 8 `generate()` calls."""
-    together_s, single_s = [], []
-    for number in range(options.rounds + 1):
-        one = timed(lambda: generate(checkpoint, prompt_ids, options.tokens))
-        all_arms = timed(lambda: run_arms(checkpoint, prompt_ids, options.tokens))
-        two = timed(lambda: generate(checkpoint, prompt_ids, options.tokens))
-        if number:  # the first round warms both sides up
-            together_s.append(all_arms)
-            single_s += [one, two]
-    ratios = [NUM_ARMS * (a + b) / 2 / c for a, b, c in zip(single_s[::2], single_s[1::2], together_s, strict=True)]
-    ours, theirs = statistics.median(together_s), statistics.median(single_s)
-    print(
-        f"{NUM_ARMS} arms, prompt {len(prompt_ids)}, {options.tokens} tokens each: {ours:.2f} s; one generate() "
-        f"{theirs:.2f} s; {NUM_ARMS} of them take {spread(ratios)} times as long"
+def arms(bench: Bench) -> list[Measure]:
+    """Wall time of 8 `generate()` calls against 8 arms in one engine."""
+    checkpoint, num_tokens, prompt_ids = bench.checkpoint, bench.amounts.tokens, bench.text[:PROMPT_POSITIONS]
+    generate(checkpoint, prompt_ids, 2)
+    run_arms(checkpoint, prompt_ids, 2)
+    single_s, together_s = [], []
+    for _ in range(bench.amounts.rounds):
+        before_s = timed(lambda: generate(checkpoint, prompt_ids, num_tokens))
+        together_s.append(timed(lambda: run_arms(checkpoint, prompt_ids, num_tokens)))
+        after_s = timed(lambda: generate(checkpoint, prompt_ids, num_tokens))
+        single_s.append((before_s + after_s) / 2)
+    bound: Bound | None = ARMS_BOUNDS.get(bench.dtype)
+    detail = (
+        f"{num_tokens} tokens each; the arms {statistics.median(together_s):.2f} s, one generate() "
+        f"{statistics.median(single_s):.2f} s"
     )
-
-
-def generate(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], num_tokens: int) -> None:
-    ids = torch.tensor([prompt_ids])
-    with torch.inference_mode():
-        checkpoint.network.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            min_new_tokens=num_tokens,
-            max_new_tokens=num_tokens,
-            pad_token_id=0,
-        )
+    saved = ratios([NUM_ARMS * s for s in single_s], together_s)
+    name = f"{NUM_ARMS} arms over a prompt of {PROMPT_POSITIONS} against {NUM_ARMS} generate() calls, {bench.dtype}"
+    return [Measure.of(name, saved, bound=bound, detail=detail)]
 
 
 def run_arms(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], num_tokens: int) -> None:
@@ -85,48 +60,57 @@ def run_arms(checkpoint: Checkpoint, prompt_ids: tuple[int, ...], num_tokens: in
         raise SystemExit(f"the arms computed {computed} prompt positions")
 
 
-def gap(checkpoint: Checkpoint, text: tuple[int, ...]) -> None:
+def gap(bench: Bench) -> list[Measure]:
     """The longest step of 4 streams while a long prompt is prefilled beside them, in normal steps."""
-    engine = Engine(checkpoint, num_rows=NUM_STREAMS + 1)
+    engine = Engine(bench.checkpoint, num_rows=NUM_STREAMS + 1)
     for stream in range(NUM_STREAMS):
-        engine.add(request(str(stream), text[stream : stream + 64], 10_000))
+        engine.add(request(str(stream), bench.text[stream : stream + 64], 8000))
     for _ in range(5):
         engine.step()
-    normal_s = [timed(engine.step) for _ in range(30)]
-    engine.add(request("long", text[:LONG_POSITIONS], 1))
-    beside_s = []
-    while engine.num_active > NUM_STREAMS:
-        beside_s.append(timed(engine.step))
-    normal_s += [timed(engine.step) for _ in range(30)]
-    normal = statistics.median(normal_s)
-    print(
-        f"{NUM_STREAMS} streams beside a prompt of {LONG_POSITIONS}: normal step {1000 * normal:.1f} ms; "
-        f"{len(beside_s)} steps in {sum(beside_s):.2f} s, median {statistics.median(beside_s) / normal:.2f}, longest "
-        f"{max(beside_s) / normal:.2f} normal steps"
+    longest, median_steps, normal_ms = [], [], []
+    for number in range(bench.amounts.rounds):
+        normal_s = [timed(engine.step) for _ in range(bench.amounts.steps)]
+        # Each begins elsewhere, so that none can take over the other's beginning.
+        start = NUM_STREAMS + 1 + number
+        engine.add(request(f"long {number}", bench.text[start : start + LONG_POSITIONS], 1))
+        beside_s = []
+        while engine.num_active > NUM_STREAMS:
+            beside_s.append(timed(engine.step))
+        normal_s += [timed(engine.step) for _ in range(bench.amounts.steps)]
+        normal = statistics.median(normal_s)
+        longest.append(max(beside_s) / normal)
+        median_steps.append(statistics.median(beside_s) / normal)
+        normal_ms.append(1000 * normal)
+    detail = (
+        f"in normal steps of {statistics.median(normal_ms):.1f} ms; the median step beside the prompt takes "
+        f"{statistics.median(median_steps):.2f}"
     )
+    name = f"longest gap of {NUM_STREAMS} streams beside a prompt of {LONG_POSITIONS:,}"
+    return [Measure.of(name, longest, bound=GAP_BOUND, detail=detail)]
 
 
-def length(checkpoint: Checkpoint, text: tuple[int, ...]) -> None:
+def length(bench: Bench) -> list[Measure]:
     """Time per token after many positions against few; and the same passes without a cache."""
-    near, far = (started(checkpoint, text[:num]) for num in (NEAR, FAR))
-    near_s, far_s = [], []
-    for _ in range(60):
-        near_s.append(timed(near.step))
-        far_s.append(timed(far.step))
-    runner = Runner(checkpoint)
-    with torch.inference_mode():
-        bare = [statistics.median(uncached(runner, text[:num])) for num in (NEAR, FAR)]
-    print(
-        f"a token after {FAR} positions against {NEAR}: "
-        f"{statistics.median(far_s) / statistics.median(near_s):.2f} times as long "
-        f"({1000 * statistics.median(far_s):.1f} against {1000 * statistics.median(near_s):.1f} ms); "
-        f"without a cache {bare[1] / bare[0]:.1f} times ({1000 * bare[1]:.0f} against {1000 * bare[0]:.0f} ms)"
-    )
-
-
-def uncached(runner: Runner, token_ids: tuple[int, ...]) -> Iterator[float]:
-    for _ in range(3):
-        yield timed(lambda: runner.uncached(token_ids, num_kept=1))
+    near, far = (started(bench.checkpoint, bench.text[:num]) for num in (NEAR, FAR))
+    runner = Runner(bench.checkpoint)
+    cached, uncached, near_ms, far_ms = [], [], [], []
+    for _ in range(NUM_PIECES):
+        near_s, far_s = [], []
+        for _ in range(bench.amounts.steps // 2):
+            near_s.append(timed(near.step))
+            far_s.append(timed(far.step))
+        near_ms.append(1000 * statistics.median(near_s))
+        far_ms.append(1000 * statistics.median(far_s))
+        cached.append(far_ms[-1] / near_ms[-1])
+        with torch.inference_mode():
+            bare = [timed(lambda num=num: runner.uncached(bench.text[:num], num_kept=1)) for num in (NEAR, FAR)]
+        uncached.append(bare[1] / bare[0])
+    detail = f"{statistics.median(far_ms):.1f} against {statistics.median(near_ms):.1f} ms"
+    name = f"a token after {FAR:,} positions against {NEAR}"
+    return [
+        Measure.of(name, cached, bound=LENGTH_BOUND, detail=detail),
+        Measure.of(f"{name}, without a cache", uncached),
+    ]
 
 
 def started(checkpoint: Checkpoint, prompt_ids: tuple[int, ...]) -> Engine:
@@ -135,32 +119,3 @@ def started(checkpoint: Checkpoint, prompt_ids: tuple[int, ...]) -> Engine:
     while not engine.step():
         pass
     return engine
-
-
-def request(name: str, prompt_ids: tuple[int, ...], num_tokens: int, temperature: float = 0.8) -> Request:
-    settings = Settings(seed=1, temperature=temperature, top_p=0.95, max_tokens=num_tokens, ignore_eos=True)
-    return Request(name, prompt_ids, settings)
-
-
-def timed(action: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    action()
-    return time.perf_counter() - began_s
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--data", type=Path, default=Path("data"))
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    main()

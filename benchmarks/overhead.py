@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.machine import Amounts, open_bench
 from models.db.ledger import token_row
-from models.environment import DEFAULT_CHECKPOINTS
 from models.events import Event, TokenPicked
 from models.sampling import Settings
-from workers.engine.catalog import Catalog, prepare
-from workers.engine.checkpoint import Checkpoint, load_checkpoint
+from workers.engine.checkpoint import Checkpoint
 from workers.engine.engine import Engine, Request
 from workers.engine.runner import Runner
 
@@ -72,10 +71,7 @@ class Case:
 
 def main() -> None:
     options = read_options()
-    torch.set_num_threads(options.threads)
-    entry = Catalog.parse(DEFAULT_CHECKPOINTS, options.data).entry()
-    prepare(entry)
-    checkpoint = load_checkpoint(entry, device="cpu", dtype="float32")
+    checkpoint = open_bench(options.data, Amounts(threads=options.threads)).checkpoint
     prompt_ids = (checkpoint.encode(SENTENCE) * options.context)[: options.context]
     bare = bare_pass(checkpoint, prompt_ids)
     cases = [start(checkpoint, prompt_ids, name, options.steps) for name in CASES]

@@ -1,6 +1,9 @@
 """What the whole stack adds to the network: queue to first token, and time per token, with the embedded stack running.
 
     python -m benchmarks.stack [--rounds 8] [--tokens 64]
+    python -m benchmarks stack
+
+The second compares whole runs with transformers' `generate()`, both by the clock, and weighs the worker.
 
 Interleaved in one run: a few bare cached decode passes in this process, then one run through submit, queue, worker,
 database and stream, followed to its end. While one side works the other is idle, so both have the machine to
@@ -9,34 +12,25 @@ themselves and meet the same noise. Both use the same number of threads and of c
 
 import argparse
 import asyncio
-import contextlib
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from app.settings import AppSettings
-from app.stack import Stack, open_stack
+from app.stack import Stack
+from benchmarks.embedded import Running, embedded_stack
+from benchmarks.machine import Amounts, Bench, generate, open_bench
+from benchmarks.measure import Measure, at_least, at_most, ratios, timed
 from benchmarks.overhead import TARGET, bare_pass
-from models.environment import DEFAULT_CHECKPOINTS
-from models.errors import UnavailableError
 from models.events import Ended, TokenPicked
 from models.sampling import Settings
-from workers.engine.catalog import Catalog, prepare
-from workers.engine.checkpoint import load_checkpoint
 
 PROMPT = "The capital of France is"
 FIRST_TOKEN_TARGET_MS = 400.0
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 15.0
+THROUGHPUT_BOUND = at_least(1.2)
 
 
 @dataclass
@@ -51,12 +45,11 @@ class Measured:
 
 def main() -> None:
     options = read_options()
-    entry = Catalog.parse(DEFAULT_CHECKPOINTS, options.data).entry()
-    prepare(entry)
-    checkpoint = load_checkpoint(entry, device="cpu", dtype="float32")
+    checkpoint = open_bench(options.data, Amounts()).checkpoint
     prompt_ids = checkpoint.encode(PROMPT)
     measured = Measured()
-    with embedded_stack(options.data) as stack:
+    with embedded_stack(options.data, threads=torch.get_num_threads()) as running:
+        stack = running.stack
         for number in range(options.rounds + 1):
             one = measured if number else Measured()  # the first round warms both sides up
             measure_bare(one, bare_pass(checkpoint, prompt_ids), options.tokens)
@@ -69,6 +62,34 @@ def measure_bare(measured: Measured, bare: Callable[[], None], num_passes: int) 
         began_s = time.perf_counter()
         bare()
         measured.bare_ms.append((time.perf_counter() - began_s) * 1000)
+
+
+def throughput(bench: Bench, running: Running) -> list[Measure]:
+    """Tokens per second from submit to the last event, against `generate()`; and the wait for the first token."""
+    prompt_ids, num_tokens = bench.checkpoint.encode(PROMPT), bench.amounts.tokens
+    theirs_s, ours_s, measured = [], [], Measured()
+    for number in range(bench.amounts.rounds + 1):
+        one_theirs_s = timed(lambda: generate(bench.checkpoint, prompt_ids, num_tokens))
+        one = measured if number else Measured()  # the first round warms both sides up
+        one_ours_s = timed(lambda one=one: asyncio.run(measure_run(one, running.stack, num_tokens)))
+        if number:
+            theirs_s.append(one_theirs_s)
+            ours_s.append(one_ours_s)
+    per_s = [num_tokens / statistics.median(values) for values in (ours_s, theirs_s)]
+    return [
+        Measure.of(
+            "a run through the whole stack against generate() alone",
+            ratios(theirs_s, ours_s),
+            bound=THROUGHPUT_BOUND,
+            detail=f"{num_tokens} tokens; {per_s[0]:.1f} against {per_s[1]:.1f} tokens/s, 20 candidates against none",
+        ),
+        Measure.of(
+            "submit to first token, beyond the prefill",
+            measured.first_token_ms,
+            unit="ms",
+            bound=at_most(FIRST_TOKEN_TARGET_MS),
+        ),
+    ]
 
 
 async def measure_run(measured: Measured, stack: Stack, num_tokens: int) -> None:
@@ -87,34 +108,6 @@ async def measure_run(measured: Measured, stack: Stack, num_tokens: int) -> None
             measured.token_ms.append(timing.itl_ms["p50"])
             measured.first_token_ms.append((arrivals_s[0] - began_s) * 1000 - timing.prefill_ms)
     measured.received_ms.append(1000 * (arrivals_s[-1] - arrivals_s[0]) / (len(arrivals_s) - 1))
-
-
-@contextlib.contextmanager
-def embedded_stack(data: Path) -> Iterator[Stack]:
-    """`decodelab up` on an empty data folder that borrows the prepared checkpoints, stopped at the end."""
-    with tempfile.TemporaryDirectory(prefix="decodelab-bench-") as folder:
-        (Path(folder) / "checkpoints").symlink_to((data / "checkpoints").resolve())
-        environment = {**os.environ, "DECODELAB_DATA": folder, "DECODELAB_THREADS": str(torch.get_num_threads())}  # noqa: TID251 -- a child's environment
-        log = Path(folder) / "up.log"
-        with log.open("wb") as output:
-            command = [sys.executable, "-m", "app.cli", "up"]
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            wait_for(process, log)
-            with open_stack(AppSettings(data=Path(folder))) as stack:
-                yield stack
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(STOP_TIMEOUT_S)
-
-
-def wait_for(process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return when the stack says that it is ready."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while "Decode Lab is ready" not in log.read_text():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise UnavailableError(f"The stack did not start: {log.read_text()[-2000:]}")
-        time.sleep(0.1)
 
 
 def report(measured: Measured, options: argparse.Namespace) -> None:
