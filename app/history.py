@@ -1,123 +1,96 @@
 """What was saved, read back: pages of runs, one run whole, a comparison, and a run's events as they were sent."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from sqlalchemy import ColumnElement, Text, delete, func, or_, select, type_coerce
-from sqlalchemy.orm import InstrumentedAttribute, defer
+from sqlalchemy import select
 
+from app.family import Relative, family
 from app.ids import check_id, not_found
-from app.record import ExperimentDetail, RunDetail, detail, saved_events, saved_settings
-from models.db.base import escape_text, unescape_text
+from app.record import ExperimentDetail, RunDetail, detail, saved_events
+from app.run_changes import RunChanges
+from app.run_filter import NEWEST_FIRST, Bounds, Place, RunFilter, Sort, SortKey, choose
+from app.run_pages import Comparison, RunPage, RunSummary, comparisons, read_lines, read_page
 from models.db.experiments import Experiment
 from models.db.runs import Run
-from models.db.session import Database
-from models.errors import RefusedError
-from models.events import RunKind, Status, StopReason
 
-__all__ = ["ExperimentDetail", "History", "RunDetail", "RunFilter", "RunPage", "RunSummary"]
+__all__ = [
+    "Bounds", "Comparison", "ExperimentDetail", "History", "RunDetail", "RunFilter", "RunPage", "RunSummary", "Sort",
+    "SortKey",
+]  # fmt: skip
 
 MAX_PAGE: Final = 500
-_NUM_HEAD_CHARACTERS: Final = 160
-_LIKE_ESCAPE: Final = "\\"
-_TEXT_ESCAPE: Final = escape_text("\0")[0]
+_ORDER_OF_ARMS: Final = (Run.arm_index, Run.sample_index, Run.id)
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """Which runs a page shows; an empty field does not filter.
+class History(RunChanges):
+    """Queries over the saved runs, and what a person changes in them. Every method raises DatabaseUnavailableError
+    when there is no answer. A deleted run is not there."""
 
-    `text` is looked for in prompts and texts, letter case aside (on SQLite only for the letters a to z).
-    """
+    def page(
+        self,
+        filters: RunFilter,
+        *,
+        sort: Sort = NEWEST_FIRST,
+        before: str | None = None,
+        limit: int = 50,
+        is_grouped: bool = False,
+    ) -> RunPage:
+        """Up to `limit` runs that come after `before` (the `next` of the page before); no full texts are loaded.
 
-    text: str = ""
-    checkpoint: str | None = None
-    stop_reason: StopReason | None = None
-    status: Status | None = None
-    is_starred: bool | None = None
-
-
-_LARGE: Final = (Run.prompt, Run.text, Run.milestones, Run.prompt_token_ids, Run.given_text, Run.messages)
-"""What a list does not read: a page of it would be as large as its texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One line of the history."""
-
-    id: str
-    kind: RunKind
-    created_at: datetime
-    checkpoint: str
-    prompt_start: str
-    text_start: str
-    changed: dict[str, Any]  # the settings that are not neutral
-    seed: int
-    status: Status
-    stop_reason: StopReason | None
-    num_tokens: int
-    mean_logprob: float | None  # raw, nats per token
-    tokens_per_s: float | None
-    experiment_id: str | None
-    arm_index: int | None
-    parent_id: str | None
-    title: str | None
-    is_starred: bool
-    tags: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunPage:
-    """Newest first; `next` is the `before` of the following page, None on the last one."""
-
-    rows: list[RunSummary]
-    next: str | None
-
-
-class History:
-    """Queries over the saved runs. Every method raises DatabaseUnavailableError when there is no answer."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def page(self, filters: RunFilter, *, before: str | None = None, limit: int = 50) -> RunPage:
-        """Up to `limit` runs older than the run `before`, newest first; no full texts are loaded.
-
-        Raises NotFoundError where `before` is no id.
+        With `is_grouped` one run, the newest, stands for its whole comparison, whatever the filters say of the others;
+        in a list of what is starred, only for a comparison that is starred itself.
+        Raises NotFoundError where `before` is no place, RefusedError for a search without any word.
         """
-        limit = max(1, min(limit, MAX_PAGE))
-        query = (
-            select(Run, _head(Run.prompt).label("prompt_head"), _head(Run.text).label("text_head"))
-            .options(*(defer(column, raiseload=True) for column in _LARGE))
-            .where(*_conditions(filters))
-            .order_by(Run.id.desc())
-            .limit(limit + 1)
-        )
-        if before is not None:
-            query = query.where(Run.id < check_id(before, of="run"))
+        place = None if before is None else Place.parse(before)
         with self._database.read() as session:
-            found = [_summary(*row) for row in session.execute(query)]
-        rows = found[:limit]
-        return RunPage(rows, rows[-1].id if len(found) > limit else None)
+            chosen = choose(session, filters, sort, is_grouped=is_grouped)
+            return read_page(session, chosen, sort, before=place, limit=max(1, min(limit, MAX_PAGE)))
+
+    def comparison(self, experiment_id: str) -> Comparison:
+        """What a comparison is called, without its arms. Raises NotFoundError."""
+        with self._database.read() as session:
+            found = comparisons(session, [check_id(experiment_id, of="comparison")]).get(experiment_id)
+        if found is None or not found.num_runs:
+            raise not_found(experiment_id, of="comparison")
+        return found
+
+    def arms(self, experiment_id: str) -> RunPage:
+        """The runs of a comparison, by arm and sample index; none where there is no such comparison."""
+        where = (Run.experiment_id == check_id(experiment_id, of="comparison"), Run.deleted_at.is_(None))
+        with self._database.read() as session:
+            return RunPage(read_lines(session, where, *_ORDER_OF_ARMS), None, comparisons(session, [experiment_id]))
+
+    def lines(self, run_ids: Sequence[str]) -> RunPage:
+        """These runs as lines, newest first; those that are not there are left out. Raises NotFoundError for no id."""
+        ids = [check_id(run_id, of="run") for run_id in run_ids]
+        with self._database.read() as session:
+            rows = read_lines(session, (Run.id.in_(ids), Run.deleted_at.is_(None)), Run.id.desc())
+            return RunPage(rows, None, comparisons(session, {r.experiment_id for r in rows if r.experiment_id}))
 
     def run(self, run_id: str) -> RunDetail:
         """One run whole. Raises NotFoundError."""
         with self._database.read() as session:
             run = session.get(Run, check_id(run_id, of="run"))
-            if run is None:
+            if run is None or run.deleted_at is not None:
                 raise not_found(run_id, of="run")
             return detail(run, saved_events(session, run))
 
+    def family(self, run_id: str) -> list[Relative]:
+        """The tree of runs that a run belongs to, the eldest first. Raises NotFoundError."""
+        with self._database.read() as session:
+            if session.scalar(select(Run.id).where(Run.id == check_id(run_id, of="run"))) is None:
+                raise not_found(run_id, of="run")
+            return family(session, run_id)
+
     def experiment(self, experiment_id: str) -> ExperimentDetail:
         """One comparison with its arms whole. Raises NotFoundError."""
-        order = (Run.arm_index, Run.sample_index, Run.id)
         with self._database.read() as session:
             experiment = session.get(Experiment, check_id(experiment_id, of="comparison"))
-            if experiment is None:
+            if experiment is None or experiment.deleted_at is not None:
                 raise not_found(experiment_id, of="comparison")
-            runs = session.scalars(select(Run).where(Run.experiment_id == experiment_id).order_by(*order)).all()
+            mine = (Run.experiment_id == experiment_id, Run.deleted_at.is_(None))
+            runs = session.scalars(select(Run).where(*mine).order_by(*_ORDER_OF_ARMS)).all()
             return ExperimentDetail(
                 id=experiment.id,
                 created_at=experiment.created_at,
@@ -130,84 +103,15 @@ class History:
             )
 
     def ids(self, filters: RunFilter) -> Iterator[str]:
-        """The ids of all matching runs, newest first, read page by page."""
+        """The ids of all matching runs, newest first, read page by page. Raises RefusedError as `page` does."""
         before: str | None = None
         while True:
-            query = select(Run.id).where(*_conditions(filters)).order_by(Run.id.desc()).limit(MAX_PAGE)
             with self._database.read() as session:
-                found = session.scalars(query if before is None else query.where(Run.id < before)).all()
+                query = select(Run.id).where(*choose(session, filters).conditions).order_by(Run.id.desc())
+                if before is not None:
+                    query = query.where(Run.id < before)
+                found = session.scalars(query.limit(MAX_PAGE)).all()
             yield from found
             if len(found) < MAX_PAGE:
                 return
             before = found[-1]
-
-    def delete(self, run_id: str) -> None:
-        """Delete an ended run with its tokens. Raises NotFoundError, and RefusedError for a run that is active."""
-        with self._database.write() as session:
-            status = session.scalar(select(Run.status).where(Run.id == check_id(run_id, of="run")))
-            if status is None:
-                raise not_found(run_id, of="run")
-            if not Status(status).is_terminal:
-                raise RefusedError(f"Run {run_id} is {status}; stop it first, then delete it.", field="id")
-            session.execute(delete(Run).where(Run.id == run_id))
-
-
-def _conditions(filters: RunFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
-    if filters.text:
-        pattern = _containing(filters.text)
-        conditions.append(or_(*(c.ilike(pattern, escape=_LIKE_ESCAPE) for c in (Run.prompt, Run.text))))
-    if filters.checkpoint is not None:
-        conditions.append(Run.checkpoint == filters.checkpoint)
-    if filters.stop_reason is not None:
-        conditions.append(Run.stop_reason == filters.stop_reason.value)
-    if filters.status is not None:
-        conditions.append(Run.status == filters.status.value)
-    if filters.is_starred is not None:
-        conditions.append(Run.is_starred == filters.is_starred)
-    return conditions
-
-
-def _containing(text: str) -> str:
-    """A LIKE pattern for texts that contain `text`, its own wildcards taken literally."""
-    for special in (_LIKE_ESCAPE, "%", "_"):
-        text = text.replace(special, _LIKE_ESCAPE + special)
-    return f"%{text}%"
-
-
-def _head(column: InstrumentedAttribute[str]) -> ColumnElement[str]:
-    return type_coerce(func.substr(column, 1, _NUM_HEAD_CHARACTERS), Text)
-
-
-def _unescape_head(head: str) -> str:
-    """Undo the column's escape in a text that was cut off, perhaps inside an escape of up to six characters."""
-    start = head.rfind(_TEXT_ESCAPE)
-    if start >= 0:
-        num_needed = 6 if head[start + 1 : start + 2] == "2" else 2
-        head = head if len(head) - start >= num_needed else head[:start]
-    return unescape_text(head)
-
-
-def _summary(run: Run, prompt_head: str, text_head: str) -> RunSummary:
-    settings = saved_settings(run)
-    return RunSummary(
-        id=run.id,
-        kind=RunKind(run.kind),
-        created_at=run.created_at,
-        checkpoint=run.checkpoint,
-        prompt_start=_unescape_head(prompt_head),
-        text_start=_unescape_head(text_head),
-        changed=settings.changed(),
-        seed=int(run.seed),
-        status=Status(run.status),
-        stop_reason=None if run.stop_reason is None else StopReason(run.stop_reason),
-        num_tokens=run.num_tokens,
-        mean_logprob=run.mean_logprob,
-        tokens_per_s=run.tokens_per_s,
-        experiment_id=run.experiment_id,
-        arm_index=run.arm_index,
-        parent_id=run.parent_id,
-        title=run.title,
-        is_starred=run.is_starred,
-        tags=tuple(run.tags),
-    )

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
+from app.api.transfer import build_transfer_router
 from app.history import History
 from app.run_json import run_json
 from app.serving import Serving
@@ -15,6 +16,7 @@ from models.errors import DecodeLabError, NotFoundError
 def build_router(database: Database, serving: Serving) -> APIRouter:
     """The routes over these clients."""
     router = APIRouter()
+    router.include_router(build_transfer_router(database))
     history = History(database)
 
     @router.get("/health")

@@ -231,13 +231,17 @@ def test_runs_are_listed_shown_exported_and_deleted(
     assert status == 0
     assert "prompt 0" in out
     _, exported, _ = decodelab("runs", "export", made[0])
-    assert json.loads(exported) == json.loads(shown)
+    assert {name: value for name, value in json.loads(exported).items() if name != "record"} == json.loads(shown)
     target = tmp_path / "runs.jsonl"
     decodelab("runs", "export", "--output", str(target))
     assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == made[::-1]
     status, out, _ = decodelab("runs", "delete", made[0], made[1], "--json")
     assert (status, json.loads(out)) == (0, {"deleted": made[:2]})
     assert [row.id for row in history.page(RunFilter()).rows] == [made[2]]
+    for options, number in ((["--preview"], 1), ([], 3)):
+        status, out, _ = decodelab("runs", "import", str(target), *options, "--json")
+        assert (status, json.loads(out)["new"], json.loads(out)["here"]) == (0, 2, 1)
+        assert len(history.page(RunFilter()).rows) == number
 
 
 def test_doctor_finds_what_is_well_and_what_is_missing(decodelab: Shell, worker: Worker, valkey: Valkey) -> None:

@@ -68,14 +68,8 @@ def test_text_is_found_in_prompt_and_text_whatever_its_case(
     finish(worker, in_text, " near PARIS.")
     submitter.submit("London", NEUTRAL)
     assert ids(history, text="paris") == [in_text, in_prompt]
-    assert ids(history, text="aris.") == [in_text]
-
-
-@pytest.mark.parametrize("special", ["100%", "a_b", "c\\d", "%", "_", "\\", "'; --", "\0", "é"])
-def test_wildcards_are_ordinary_characters(submitter: Submitter, history: History, special: str) -> None:
-    with_it = submitter.submit(f"<{special}>", NEUTRAL)
-    submitter.submit("100 axb cd", NEUTRAL)
-    assert ids(history, text=special) == [with_it]
+    assert ids(history, text="paris.") == [in_text, in_prompt]
+    assert ids(history, text="aris") == []
 
 
 def test_filters_combine(submitter: Submitter, worker: Worker, history: History, database: Database) -> None:

@@ -10,7 +10,7 @@ from app.history import History, RunFilter
 from app.render.history import history_rows
 from app.serving import Serving
 from app.settings import AppSettings
-from app.submit import Submitter, sample_seed
+from app.submit import Submitter
 from models.constraint import Constraint
 from models.db.runs import Run
 from models.db.session import Database
@@ -56,7 +56,10 @@ def test_a_score_is_a_run_with_its_text(submitter: Submitter, worker: Worker, hi
     assert history.run(submitter.submit("two", NEUTRAL)).kind == "generate"
     page = history.page(RunFilter())
     assert [row.kind for row in page.rows] == ["generate", "score"]
-    assert ["scored" in line for line in history_rows(page.rows).split("<tr data-run")[1:]] == [False, True]
+    assert ["scored" in line for line in history_rows(page, is_grouped=False).split("<tr data-run")[1:]] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -253,46 +256,3 @@ def test_queue_limit_is_named(database: Database, worker: Worker, app_settings: 
     with pytest.raises(LimitError, match="2 runs wait already and at most 2"):
         submitter.submit("x", NEUTRAL)
     submitter.close()
-
-
-def test_arms_share_one_drawn_seed_unless_they_have_their_own(
-    submitter: Submitter, worker: Worker, history: History
-) -> None:
-    worker.appear()
-    arms = [NEUTRAL, Settings(temperature=0.2), Settings(seed=5)]
-    experiment_id, run_ids = submitter.submit_comparison("x", arms)
-    experiment = history.experiment(experiment_id)
-    assert [run.id for run in experiment.arms] == run_ids == worker.queued_ids()
-    seeds = [run.settings.seed for run in experiment.arms]
-    assert seeds[0] == seeds[1] != 5
-    assert seeds[2] == 5
-    assert [(run.arm_index, run.sample_index) for run in experiment.arms] == [(0, 0), (1, 0), (2, 0)]
-    assert (experiment.prompt, experiment.baseline_index) == ("x", 0)
-
-
-def test_several_seeds_are_the_same_for_all_arms(submitter: Submitter, worker: Worker, history: History) -> None:
-    worker.appear()
-    arms = [Settings(seed=7), Settings(seed=7, top_k=1)]
-    experiment_id, run_ids = submitter.submit_comparison("x", arms, seeds=3)
-    runs = history.experiment(experiment_id).arms
-    assert len(run_ids) == len(set(run_ids)) == 6
-    assert [run.settings.seed for run in runs[:3]] == [7, sample_seed(7, 1), sample_seed(7, 2)]
-    assert [run.settings.seed for run in runs[:3]] == [run.settings.seed for run in runs[3:]]
-    assert len({run.settings.seed for run in runs}) == 3
-
-
-@pytest.mark.parametrize(("num_arms", "seeds"), [(0, 1), (1, 1), (65, 1), (2, 0), (2, 65), (64, 5)])
-def test_comparisons_of_a_wrong_size_are_refused(
-    submitter: Submitter, worker: Worker, database: Database, num_arms: int, seeds: int
-) -> None:
-    worker.appear()
-    with pytest.raises(LimitError):
-        submitter.submit_comparison("x", [NEUTRAL] * num_arms, seeds=seeds)
-    assert num_runs(database) == 0
-
-
-def test_one_bad_arm_refuses_the_comparison(submitter: Submitter, worker: Worker, database: Database) -> None:
-    worker.appear()
-    with pytest.raises(SettingError):
-        submitter.submit_comparison("x", [NEUTRAL, Settings(banned=(999,))])
-    assert num_runs(database) == 0

@@ -162,3 +162,14 @@ def test_distinct_n(ids: list[int], n: int, share: float | None) -> None:
 def test_a_perplexity_beyond_a_float_is_none() -> None:
     values = figures([token(0, 5, raw_logprob=-800.0)])
     assert (values.mean_logprob, values.perplexity) == (-800.0, None)
+
+
+def test_white_space_is_spelled_in_the_reason() -> None:
+    """A line break and a space look the same on a page."""
+    rivals = (candidate(IT, -0.1, 0.0, piece="\n"), candidate(THE, -2.3, -2.3, piece=" "))
+    left = [token(0, IT, text="\n", candidates=rivals)]
+    right = [token(0, THE, text=" ", candidates=rivals)]
+    found = first_divergence(left, right)
+    assert isinstance(found, Divergence)
+    words = explain(found)
+    assert words.startswith('Token 0: raw: "\\n" 90.5 %, " " 10 %.')

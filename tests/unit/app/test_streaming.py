@@ -29,3 +29,9 @@ def test_what_stays_is_not_sent_again() -> None:
 
 def test_a_plain_value_grows_by_edits() -> None:
     assert sent({"tokens": ["a"]}, {"tokens": ["a", "b"]})[1] == [["add", ["tokens", 1], "b"]]
+
+
+def test_a_value_with_parts_is_not_emptied_by_a_skip() -> None:
+    """As edits the skip would delete `tokens` from the object that the page has not taken yet."""
+    value = {"tokens": ["a"]}
+    assert sent(value, SKIP, value)[1:3] == [[["replace", [], SKIP]], [["replace", [], value]]]
