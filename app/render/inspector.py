@@ -2,7 +2,7 @@
 
 import math
 
-from app.render.text import bits, count, decimal, esc, percent, percent_of, quoted
+from app.render.text import bits, count, decimal, esc, percent, percent_of, quoted, spelled
 from models.events import Candidate, TokenPicked
 
 EMPTY = '<p class="dl-hint">Click a token, or press an arrow key in the text, to see what else could have come.</p>'
@@ -10,6 +10,12 @@ EMPTY = '<p class="dl-hint">Click a token, or press an arrow key in the text, to
 _DRAWN_HEAD = (
     '<th class="dl-num" title="G(seed, position, token id): the same for every arm with this seed">noise</th>'
     '<th class="dl-num" title="ln processed + noise; the token with the largest score is picked">score</th>'
+)
+_CONTINUE = (
+    '<form class="dl-continue" data-continue><label for="dl-continue">continue from here with</label>'
+    '<input type="text" id="dl-continue" name="text" data-input autocomplete="off" spellcheck="false" '
+    'placeholder="text; its spaces count"><button type="submit" class="dl-link">branch</button>'
+    '<span class="dl-soft">or ↳ beside a rival</span></form>'
 )
 _ROUNDING = 2e-6  # of the two numbers in a score
 _STAGE_WORDS = {
@@ -19,17 +25,22 @@ _STAGE_WORDS = {
 }
 
 
-def inspector(token: TokenPicked, *, vocab_size: int | None = None, title: str = "") -> str:
-    """The whole panel for one token. `title` names the arm where several panels stand side by side."""
+def inspector(token: TokenPicked, *, vocab_size: int | None = None, title: str = "", can_branch: bool = False) -> str:
+    """The whole panel for one token. `title` names the arm where several panels stand side by side.
+
+    `can_branch`: every rival has a button that continues with it, and there is a place for a text.
+    """
     is_drawn = _is_drawn(token)
-    rows = "".join(_row(c, token, is_drawn=is_drawn) for c in token.candidates)
+    rows = "".join(_row(c, token, is_drawn=is_drawn, can_branch=can_branch) for c in token.candidates)
     drawn = _DRAWN_HEAD if is_drawn else ""
     return (
-        f'<section class="dl-inspector" data-position="{token.position}" aria-label="Token {token.position}">'
+        f'<section class="dl-inspector" data-position="{token.position}" '
+        f'aria-label="{esc(title)} Token {token.position}">'
         f"{_heading(token, title)}{_facts(token, vocab_size)}"
         f'<table class="dl-rivals{" dl-drawn" if is_drawn else ""}"><thead><tr><th></th><th>candidate</th>'
         f'<th class="dl-num">raw</th><th></th><th class="dl-num">processed</th><th></th>{drawn}</tr></thead>'
-        f"<tbody>{rows}{_others(token, is_drawn=is_drawn)}</tbody></table></section>"
+        f"<tbody>{rows}{_others(token, is_drawn=is_drawn)}</tbody></table>"
+        f"{_penalised(token)}{_CONTINUE if can_branch else ''}</section>"
     )
 
 
@@ -96,10 +107,42 @@ def _state(token: TokenPicked) -> list[str]:
     return []
 
 
-def _row(candidate: Candidate, token: TokenPicked, *, is_drawn: bool) -> str:
+def _penalised(token: TokenPicked) -> str:
+    """Whose logits bias and penalties changed, by how much, and because of which places."""
+    items = "".join(_penalty(c) for c in token.candidates if c.penalty or c.num_causes)
+    if not items:
+        return ""
+    return (
+        '<details class="dl-fold dl-penalties"><summary>penalties and bias at this token</summary>'
+        '<p class="dl-soft">Logit changes in nats, and the places that caused them, counted from the first token of '
+        f"the prompt, which is 0.</p><ul>{items}</ul></details>"
+    )
+
+
+def _penalty(candidate: Candidate) -> str:
+    places = ", ".join(str(place) for place in candidate.causes)
+    more = candidate.num_causes - len(candidate.causes)
+    before = f"{count(more)} earlier, then " if more else ""
+    because = f" · seen {count(candidate.num_causes, 'time')}: {before}{places}" if candidate.num_causes else ""
+    name = quoted(candidate.piece) if candidate.piece else f"<code>#{candidate.token_id}</code>"
+    return f"<li>{name} <b>{decimal(candidate.penalty, 3, signed=True)}</b>{because}</li>"
+
+
+def _mark(candidate: Candidate, *, is_picked: bool, can_branch: bool) -> str:
+    """The first cell: what was picked, or the way to go on from here with this one instead."""
+    if is_picked:
+        return '<span aria-label="picked">▸</span>'
+    if not can_branch or candidate.removed_by == "constraint":
+        return ""
+    words = esc(f"branch: continue with {spelled(candidate.piece)!r} instead")
+    attributes = f'class="dl-branch" data-branch="{candidate.token_id}" title="{words}" aria-label="{words}"'
+    return f'<button type="button" {attributes}>↳</button>'
+
+
+def _row(candidate: Candidate, token: TokenPicked, *, is_drawn: bool, can_branch: bool = False) -> str:
     picked = candidate.token_id == token.token_id
     classes = " ".join(c for c in ("dl-picked" if picked else "", "dl-removed" if candidate.removed_by else "") if c)
-    mark = '<span aria-label="picked">▸</span>' if picked else ""
+    mark = _mark(candidate, is_picked=picked, can_branch=can_branch)
     name = quoted(candidate.piece) if candidate.piece else f"<code>#{candidate.token_id}</code>"
     return (
         f'<tr class="{classes}" data-token-id="{candidate.token_id}" title="{esc(_details(candidate))}">'

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
 from app.render.ending import ending
-from app.render.text import count, milliseconds
+from app.render.lineage import lineage
+from app.render.loop import loop_fold
+from app.render.passes import passes_strip
+from app.render.text import count, milliseconds, sendable
 from app.render.timing import cache_line, figures, gaps_chart, waterfall
 from app.render.tokens import line
 from models.beams import BeamsTraced
@@ -22,11 +25,13 @@ class RunView:
     run_id: str
     settings: Settings | None = None
     is_scored: bool = False  # its text was given
+    fork_position: int | None = None  # of a branch
     tokens: list[TokenPicked] = field(default_factory=list)
     lines: str = ""
     started: Started | None = None
     prefilled: Prefilled | None = None
     num_resumed: int = 0
+    beams: BeamsTraced | None = None
     ended: Ended | None = None
     quiet_s: float = 0.0  # since the last event
 
@@ -46,8 +51,8 @@ class RunView:
                 self.prefilled = prefilled
             case Resumed():
                 self.num_resumed += 1
-            case BeamsTraced():
-                pass
+            case BeamsTraced() as beams:
+                self.beams = beams
             case Ended() as ended:
                 self.ended = ended
             case _:
@@ -64,7 +69,8 @@ class RunView:
             "lines": self.lines,
             "state": self.state,
             "note": self.note(),
-            "tail": self.ended.tail if self.ended else "",
+            "tail": sendable(self.ended.tail) if self.ended else "",
+            "fork": self.fork_position,
         }
 
     def note(self) -> str:
@@ -87,6 +93,12 @@ class RunView:
     def _num_beams(self) -> int:
         return self.settings.num_beams if self.settings else 1
 
+    @property
+    def _read_too(self) -> str:
+        if self.is_scored:
+            return "the given text"
+        return "the tokens that it was given" if self.fork_position is not None else ""
+
     def _quiet(self) -> str:
         """How long nothing came, in steps of five seconds, and what happens if that has a reason."""
         seconds = int(self.quiet_s // _QUIET_STEP_S) * _QUIET_STEP_S
@@ -102,13 +114,21 @@ class RunView:
         resumed = ""
         if self.num_resumed:
             resumed = f'<p class="dl-soft">Resumed {count(self.num_resumed, "time")} after a worker was lost.</p>'
-        cache = cache_line(self.ended, self.prefilled, num_beams=self._num_beams, is_scored=self.is_scored)
+        cache = cache_line(self.ended, self.prefilled, num_beams=self._num_beams, read_too=self._read_too)
         return (
             f'<div class="dl-facts-block">{ending(self.ended, self.settings, is_scored=self.is_scored)}'
             f"{resumed}{figures(timing)}"
             f"{waterfall(timing, is_shown_late=self._num_beams > 1)}{gaps_chart(self.tokens)}"
-            f"{cache}</div>"
+            f"{passes_strip(self.ended, self.prefilled, num_beams=self._num_beams)}{cache}"
+            f"{lineage(self.beams, self._pieces())}"
+            f"{loop_fold(self.started, self.prefilled, self.tokens, self.ended)}</div>"
         )
+
+    def _pieces(self) -> dict[int, str]:
+        """The texts of the tokens that the records name, by id."""
+        if self.beams is None:
+            return {}
+        return {c.token_id: c.piece for token in self.tokens for c in token.candidates}
 
 
 def view_of(run_id: str, events: Sequence[Event], settings: Settings | None) -> RunView:

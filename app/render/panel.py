@@ -4,15 +4,17 @@ from typing import Final
 
 from app.render.controls import BUDGET, GROUPS, Control
 from app.render.form import neutral_text
+from app.render.presets import preset_bar
 from app.render.text import esc
 from models.sampling import DEFAULT_ORDER
 
-ARM_NAMES: Final = "ABCD"
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def arm_name(index: int) -> str:
-    """A letter for an arm that the page has a column for, else its number."""
-    return ARM_NAMES[index] if index < len(ARM_NAMES) else str(index + 1)
+    """The letters of an arm: A to Z, then AA, AB, ... `static/arms.js` names them the same."""
+    name = _LETTERS[index % len(_LETTERS)]
+    return name if index < len(_LETTERS) else arm_name(index // len(_LETTERS) - 1) + name
 
 
 def settings_panel() -> str:
@@ -22,7 +24,7 @@ def settings_panel() -> str:
         '<details class="dl-panel" open><summary class="dl-panel-head"><h2>Settings</h2>'
         '<span class="dl-changes" role="status"></span>'
         '<button type="button" class="dl-link" data-reset hidden>reset</button></summary>'
-        f"{groups}</details>"
+        f"{preset_bar()}{groups}</details>"
     )
 
 
@@ -31,27 +33,10 @@ def budget_bar() -> str:
     seed, max_tokens = BUDGET
     return (
         '<div class="dl-budget">'
-        f'<label title="{esc(seed.help)}">seed {_input(seed, _own_id(seed), size=12)}</label>'
+        f'<label title="{esc(seed.help)}">seed {input_of(seed, _own_id(seed), size=12)}</label>'
         '<button type="button" class="dl-link" data-new-seed>new</button>'
         f'<label title="{esc(max_tokens.help)}">max tokens '
-        f"{_input(max_tokens, _own_id(max_tokens), size=6)}</label></div>"
-    )
-
-
-def arms_panel() -> str:
-    """The same controls as a table with a column for each arm; a value that differs from arm A is marked."""
-    head = "".join(
-        f'<th scope="col" data-arm="{i}"><b>{name}</b>'
-        + ('<button type="button" class="dl-link" data-remove-arm title="remove this arm">remove</button>' if i else "")
-        + "</th>"
-        for i, name in enumerate(ARM_NAMES)
-    )
-    bodies = "".join(_arm_rows(g.title, g.controls) for g in GROUPS if g.title != "order, prompt, record")
-    return (
-        '<div class="dl-arms"><div class="dl-panel-head"><h2>Arms</h2>'
-        '<span class="dl-soft">same prompt, same noise; a value that differs from A is marked</span>'
-        '<button type="button" class="dl-link" data-add-arm>add arm</button></div>'
-        f'<div class="dl-scroll"><table><thead><tr><th></th>{head}</tr></thead>{bodies}</table></div></div>'
+        f"{input_of(max_tokens, _own_id(max_tokens), size=6)}</label></div>"
     )
 
 
@@ -86,7 +71,7 @@ def _widget(control: Control) -> str:
     if control.kind == "order":
         return f'<ol class="dl-order" {_own_id(control)} data-order>{_stages()}</ol>'
     slider = _slider(control) if control.kind in ("number", "integer") else ""
-    return slider + _input(control, _own_id(control), num_lines=2)
+    return slider + input_of(control, _own_id(control), num_lines=2)
 
 
 def _slider(control: Control) -> str:
@@ -102,7 +87,7 @@ def _own_id(control: Control) -> str:
     return f'id="dl-c-{control.field}" data-name="{control.field}"'
 
 
-def _input(control: Control, attributes: str, *, size: int = 7, num_lines: int = 1) -> str:
+def input_of(control: Control, attributes: str, *, size: int = 7, num_lines: int = 1) -> str:
     """The element that holds a control's text; `attributes` say which of its kind it is."""
     match control.kind:
         case "flag":
@@ -129,25 +114,3 @@ def _stages() -> str:
         '<button type="button" data-down aria-label="later">↓</button></li>'
         for stage in DEFAULT_ORDER
     )
-
-
-def _arm_rows(title: str, controls: tuple[Control, ...]) -> str:
-    rows = "".join(_arm_row(c) for c in controls)
-    if not title:
-        return f"<tbody>{rows}</tbody>"
-    toggle = f'<th colspan="5"><button type="button" class="dl-link" data-more>{title}</button></th>'
-    return f'<tbody class="dl-folded"><tr>{toggle}</tr>{rows}</tbody>'
-
-
-def _arm_row(control: Control) -> str:
-    cells = "".join(f'<td data-arm="{i}">{_arm_widget(control, name)}</td>' for i, name in enumerate(ARM_NAMES))
-    head = f'<th scope="row" title="{_help_title(control)}">{control.field}</th>'
-    return f'<tr data-field="{control.field}">{head}{cells}</tr>'
-
-
-def _arm_widget(control: Control, arm: str) -> str:
-    return _input(control, f'aria-label="{control.field} of arm {arm}"', size=8)
-
-
-def _help_title(control: Control) -> str:
-    return esc(f"{control.help} {control.formula}".strip())

@@ -10,7 +10,12 @@ _NAT_IN_BITS: Final = 1 / math.log(2)
 
 def esc(value: object) -> str:
     """`value` as text that is inert in element content and in quoted attributes."""
-    return html.escape(str(value), quote=True)
+    return html.escape(sendable(str(value)), quote=True)
+
+
+def sendable(text: str) -> str:
+    """`text` as a browser can be sent it: a lone surrogate, which is no Unicode text, is a `?`."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def spelled(text: str) -> str:

@@ -74,15 +74,15 @@ def gaps_chart(tokens: Sequence[TokenPicked]) -> str:
     )
 
 
-def cache_line(ended: Ended, prefilled: Prefilled | None, *, num_beams: int = 1, is_scored: bool = False) -> str:
+def cache_line(ended: Ended, prefilled: Prefilled | None, *, num_beams: int = 1, read_too: str = "") -> str:
     """Passes and cache in words: what prefill did in one go, what decode did step by step.
 
-    `is_scored`: a given text was read too, many of its positions in one go.
+    `read_too`: what was read beside the prompt, many of its positions in one go.
     """
     passes = ended.passes
     parts = []
     if passes.prefill:
-        over = count(passes.prompt_tokens_computed, "prompt position") + (" and the given text" if is_scored else "")
+        over = count(passes.prompt_tokens_computed, "prompt position") + (f" and {read_too}" if read_too else "")
         parts.append(f"prefill: {_passes(passes.prefill)} over {over}")
     if prefilled and prefilled.num_prompt_tokens > passes.prompt_tokens_computed:
         parts.append(f"{count(prefilled.num_prompt_tokens - passes.prompt_tokens_computed)} taken from the cache")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.render.text import spelled
+from app.render.text import sendable, spelled
 from models.events import TokenPicked
 
 PLAIN: Final = 0
@@ -62,7 +62,7 @@ def scales() -> list[dict[str, Any]]:
 def line(token: TokenPicked) -> str:
     """One token's line, with its newline. Strict JSON; hostile text is data here and `textContent` in the browser."""
     values: list[Any] = [
-        _text(token),
+        sendable(token.text),  # the exact bytes stay in the record
         round(token.raw_logprob, 4),
         None if token.logprob is None else round(token.logprob, 4),
         round(token.entropy, 3),
@@ -72,11 +72,6 @@ def line(token: TokenPicked) -> str:
     if kind != PLAIN:
         values += [kind, extra]
     return orjson.dumps(values).decode() + "\n"
-
-
-def _text(token: TokenPicked) -> str:
-    # A lone surrogate is not Unicode text and cannot be sent; the exact bytes stay in the record.
-    return token.text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _kind(token: TokenPicked) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """The inspector's table: every number is the stored one, every name is inert."""
 
 import re
+from dataclasses import replace
 
 from app.render.inspector import inspector
 from models.events import Candidate, Others, TokenPicked
@@ -100,3 +101,20 @@ def test_a_given_token_is_not_said_to_be_picked() -> None:
     assert "given: <q" in html
     assert "&lt;b&gt;</q> has the largest score" in html
     assert "never pick it" in inspector(small(logprob=None))
+
+
+def test_penalties_name_their_places_and_rivals_their_branches() -> None:
+    plain = token(3, " a")
+    causes = replace(plain.candidates[1], penalty=-0.75, num_causes=11, causes=(4, 6, 9, 12, 13, 15, 20, 21))
+    banned = replace(plain.candidates[2], logprob=None, removed_by="constraint")
+    html = inspector(replace(plain, candidates=(plain.candidates[0], causes, banned, *plain.candidates[3:])))
+    assert "−0.750</b> · seen 11 times: 3 earlier, then 4, 6, 9, 12, 13, 15, 20, 21" in html
+    assert "data-branch" not in html
+    assert "data-continue" not in html
+    html = inspector(
+        replace(plain, candidates=(plain.candidates[0], causes, banned, *plain.candidates[3:])), can_branch=True
+    )
+    offered = [int(part.split('"')[0]) for part in html.split('data-branch="')[1:]]
+    others = [c.token_id for c in plain.candidates if c.token_id != plain.token_id]
+    assert offered == [i for i in others if i != banned.token_id]
+    assert html.count("data-continue") == 1

@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.render.divergence import Arm, CompareView
+from app.render.comparison import Arm, CompareView
 from app.render.live import RunView, view_of
+from app.render.outcome import outcome
 from app.render.panel import arm_name
 from app.render.text import milliseconds
 from app.render.timing import cache_line, figures, gaps_chart, segments, waterfall
@@ -112,14 +113,14 @@ def test_a_divergence_is_marked_in_both_columns_and_told() -> None:
     view = arms(" one two three", " one two four")
     view.update_divergence()
     assert [a["divergence"] for a in view.columns()["arms"]] == [2, 2]
-    assert "<b>B</b> leaves A. Token 2" in view.words()
+    assert "<b>B</b> leaves A. Token 2" in outcome(view)
 
 
 def test_equal_arms_say_so() -> None:
     view = arms(" one two", " one two")
     view.update_divergence()
     assert [a["divergence"] for a in view.columns()["arms"]] == [None, None]
-    assert "is the same, token for token" in view.words()
+    assert "is the same, token for token" in outcome(view)
 
 
 def test_a_running_arm_that_is_behind_does_not_diverge() -> None:
@@ -129,7 +130,7 @@ def test_a_running_arm_that_is_behind_does_not_diverge() -> None:
     del behind.tokens[2:]
     view.update_divergence()
     assert view.arms[1].divergence is None
-    assert "is so far the same" in view.words()
+    assert "is so far the same" in outcome(view)
     behind.tokens += [token(2, " other"), *late[1:]]
     view.update_divergence()
     assert view.arms[1].divergence is not None
@@ -139,8 +140,8 @@ def test_a_running_arm_that_is_behind_does_not_diverge() -> None:
 def test_hostile_pieces_are_inert_in_the_sentence() -> None:
     view = arms(" a <script>x", " a <img")
     view.update_divergence()
-    assert "<script" not in view.words()
-    assert "<img" not in view.words()
+    assert "<script" not in outcome(view)
+    assert "<img" not in outcome(view)
 
 
 def test_a_run_that_falls_silent_says_so_and_recovers() -> None:
@@ -157,6 +158,12 @@ def test_a_run_that_falls_silent_says_so_and_recovers() -> None:
     assert "Nothing new for 5 s; should its worker be lost, another goes on from here." in view.note()
 
 
+def test_a_branchs_passes_went_over_what_it_was_given_too() -> None:
+    view = RunView("r", None, fork_position=3)
+    view.apply(Event("r", 1, 0, ended(passes=Passes(2, 4, 5))))
+    assert "prefill: 2 passes over 5 prompt positions and the tokens that it was given" in view.facts()
+
+
 def test_a_scored_texts_passes_went_over_it_too() -> None:
-    line = cache_line(ended(passes=Passes(2, 0, 5)), None, is_scored=True)
+    line = cache_line(ended(passes=Passes(2, 0, 5)), None, read_too="the given text")
     assert "prefill: 2 passes over 5 prompt positions and the given text" in line

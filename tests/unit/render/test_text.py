@@ -4,7 +4,19 @@ import math
 
 import pytest
 
-from app.render.text import byte_size, clipped, count, decimal, esc, milliseconds, percent, percent_of, quoted, spelled
+from app.render.text import (
+    byte_size,
+    clipped,
+    count,
+    decimal,
+    esc,
+    milliseconds,
+    percent,
+    percent_of,
+    quoted,
+    sendable,
+    spelled,
+)
 
 HOSTILE = "</q><script>alert(1)</script>\"'&"
 
@@ -16,6 +28,11 @@ def test_quoted_is_inert() -> None:
 
 def test_esc_covers_attributes() -> None:
     assert esc("\"'<>&") == "&quot;&#x27;&lt;&gt;&amp;"
+
+
+def test_what_is_no_unicode_text_can_be_sent_all_the_same() -> None:
+    assert sendable("a\ud800\0😀\udfff") == "a?\0😀?"
+    assert esc("\ud83d<") == "?&lt;"
 
 
 @pytest.mark.parametrize(
