@@ -1,5 +1,6 @@
 """Connections to Redis or Valkey that answer or fail quickly: one place for time-outs and for the error's words."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -7,6 +8,7 @@ from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+from celery import Celery
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
@@ -28,6 +30,19 @@ def connect(url: str) -> redis.Redis:
         health_check_interval=15,
         protocol=2,
     )
+
+
+def producer(redis_url: str) -> Celery:
+    """A Celery application that only sends: no task is registered, no result is kept."""
+    app = Celery("decodelab.submit", broker=redis_url, set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        broker_connection_timeout=TIMEOUT_S,
+        broker_transport_options={"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S},
+    )
+    return app
 
 
 def connect_for_reading(url: str) -> redis.asyncio.Redis:
@@ -62,3 +77,14 @@ def place(url: str) -> str:
     """`host:port` of a Redis URL: safe to show."""
     parts = urlsplit(url)
     return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+
+
+def leave_if_cancelled() -> None:
+    """Raise CancelledError for a reader that was cancelled.
+
+    The Redis client's own zero time-outs can swallow a cancellation that arrives just before one of them begins; the
+    reader would then go on for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""`decodelab runs`: the saved runs, listed, shown, exported and deleted."""
+"""`decodelab runs`: the saved runs, listed, shown, exported, imported and deleted."""
 
 import sys
 from collections.abc import Iterator
@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from app.console import print_json, print_page, print_run, say, summary_json
 from app.exits import AsJson, answering
 from app.history import History, RunFilter
+from app.run_export import json_line, json_lines
+from app.run_import import run_import
 from app.run_json import run_json
 from app.settings import AppSettings
 from models.db.session import Database
@@ -20,7 +21,7 @@ from models.events import Status, StopReason
 
 runs_app = typer.Typer(no_args_is_help=True, help="The saved runs.")
 
-Text = Annotated[str, typer.Option("--text", help="Only runs whose prompt or text contains this.")]
+Text = Annotated[str, typer.Option("--text", help='Only runs with these words (par*) or "phrases".')]
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Only runs of this checkpoint.")]
 Stop = Annotated[StopReason | None, typer.Option("--stop", help="Only runs that ended for this reason.")]
 State = Annotated[Status | None, typer.Option("--status", help="Only runs in this state.")]
@@ -67,16 +68,41 @@ def export(
     *,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else standard output.")] = None,
 ) -> None:
-    """Runs as JSON lines, each like `runs show --json`."""
+    """Runs as JSON lines, each like `runs show --json` with what an import needs besides."""
     with answering(False), _history() as history:
-        chosen = ids or history.ids(RunFilter(text, checkpoint, stop))
-        lines = (orjson.dumps(run_json(history.run(run_id))) + b"\n" for run_id in chosen)
+        lines = (
+            (json_line(history.database, run_id) for run_id in ids)
+            if ids
+            else json_lines(history.database, history.ids(RunFilter(text, checkpoint, stop)))
+        )
         if output is None:
             for line in lines:
                 sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
         else:
             say(f"{_write(output, lines)} runs written to {output}")
+
+
+@runs_app.command("import")
+def import_runs(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="What `runs export` or the page has written.")],
+    is_preview: Annotated[bool, typer.Option("--preview", help="Say what would be added, and add nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add exported runs; those that are here already stay as they are."""
+    with answering(as_json), _history() as history:
+        try:
+            with path.open("rb") as lines:
+                findings = run_import(history.database, lines, is_preview=is_preview)
+        except OSError as exc:
+            raise RefusedError(f"{path} cannot be read ({exc.strerror}); name another file.", field="file") from exc
+        if as_json:
+            print_json({"preview": is_preview, **findings.as_dict()})
+            return
+        for reason in findings.refused:
+            say(reason)
+        verb = "would be added" if is_preview else "added"
+        say(f"{findings.num_new} {verb}, {findings.num_here} already here, {findings.num_refused} refused")
 
 
 @runs_app.command()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.render.text import spelled
 from models.events import TokenPicked
 from models.score import perplexity_of
 
@@ -216,7 +217,7 @@ def _percent(logprob: float | None) -> str:
 
 
 def _show_piece(rival: Rival) -> str:
-    return f'"{rival.piece}"' if rival.piece else f"token {rival.token_id}"
+    return f'"{spelled(rival.piece)}"' if rival.piece else f"token {rival.token_id}"
 
 
 def _side_json(side: Side | None) -> dict[str, Any] | None:

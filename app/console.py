@@ -93,6 +93,9 @@ def print_run(run: RunDetail) -> None:
     typer.echo(f"checkpoint  {run.checkpoint}")
     typer.echo(f"settings    {run.settings.changed() or 'neutral'}, seed {run.settings.seed}")
     typer.echo(f"prompt      {run.prompt!r}")
+    if run.fork_position is not None:
+        parent = run.parent_id or "a run that is deleted"
+        typer.echo(f"branch      of {parent} at token {run.fork_position}; {len(run.opening_ids)} tokens were given")
     typer.echo(f"text        {run.text!r}")
     typer.echo(f"ended       {ending(run.stop)}")
     print_tokens(run)
@@ -150,6 +153,7 @@ def summary_json(row: RunSummary) -> dict[str, Any]:
         "experiment_id": row.experiment_id,
         "arm_index": row.arm_index,
         "parent_id": row.parent_id,
+        "fork_position": row.fork_position,
         "title": row.title,
         "is_starred": row.is_starred,
         "tags": list(row.tags),

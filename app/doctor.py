@@ -164,6 +164,7 @@ def _describe(worker: WorkerPresence) -> str:
             if checkpoint.can_batch
             else f"; each of its runs has its passes alone, because {checkpoint.alone_because}"
         )
+        + ("; its short steps are compiled" if checkpoint.is_fused else "")
     )
 
 

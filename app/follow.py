@@ -15,7 +15,7 @@ from typing import Any, Final
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from app.broker import BLOCK_MS, connect_for_reading
+from app.broker import BLOCK_MS, connect_for_reading, leave_if_cancelled
 from app.ids import check_id, not_found
 from app.record import saved_events
 from models.db.runs import Run
@@ -105,7 +105,7 @@ def read_saved(database: Database, run_id: str, from_seq: int) -> Saved:
     with database.read() as session:
         # The row before its tokens: a row that says the run is over has all of them.
         run = session.get(Run, check_id(run_id, of="run"))
-        if run is None:
+        if run is None or run.deleted_at is not None:
             raise not_found(run_id, of="run")
         events = saved_events(session, run, from_seq=from_seq, limit=_SAVED_COUNT)
         last_seq = max((values["seq"] for values in run.milestones), default=None)
@@ -167,7 +167,7 @@ class _Stream:
             self._client = self._client or connect_for_reading(self._redis_url)
             # The entry of event `seq` has the id `{seq + 1}-0`, and a read begins after the id it is given.
             answer: Any = await self._client.xread({self._key: f"{next_seq}-0"}, count=_STREAM_COUNT, block=BLOCK_MS)
-            _leave_if_cancelled()
+            leave_if_cancelled()
         except (RedisError, OSError) as exc:
             await self._lose(exc)
             return []
@@ -185,14 +185,3 @@ class _Stream:
             self._down_since = time.monotonic()
         self._retry_at = time.monotonic() + _RECONNECT_S
         await self.close()
-
-
-def _leave_if_cancelled() -> None:
-    """Raise CancelledError for a reader that was cancelled.
-
-    The Redis client's own zero time-outs can swallow a cancellation that arrives just before one of them begins; the
-    reader would then go on for ever.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

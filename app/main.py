@@ -10,13 +10,17 @@ from fastapi import FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from app.api.routes import build_router
+from app.examine import Examiner
 from app.follow import Follower
 from app.handlers import Handlers
 from app.history import History
+from app.overview import Overview
 from app.pages.compare import compare
 from app.pages.frame import MAX_SHORT, MAX_STREAMS
 from app.pages.history import history
 from app.pages.playground import playground
+from app.pages.score import score
+from app.pages.status import status
 from app.parts import Parts
 from app.serving import Serving
 from app.settings import LOOPBACK, AppSettings
@@ -58,6 +62,8 @@ def build(settings: AppSettings) -> FastAPI:
         submitter=Submitter(database, settings.redis_url, serving, settings),
         follower=Follower(database, settings.redis_url),
         history=History(database),
+        overview=Overview(database, serving),
+        examiner=Examiner(database, settings.redis_url, serving),
     )
     app = FastAPI(title="Decode Lab", docs_url=None, redoc_url=None)
     if settings.host in LOOPBACK:
@@ -106,6 +112,10 @@ def pages(handlers: Handlers, checkpoints: tuple[str, ...]) -> gr.Blocks:
         compare(demo, handlers)
     with demo.route("History", "/history"):
         history(demo, handlers, checkpoints)
+    with demo.route("Score", "/score"):
+        score(demo, handlers)
+    with demo.route("Status", "/status"):
+        status(demo, handlers)
     # Gradio holds one slot for each running event, whatever the events' own limits say.
     demo.max_threads = MAX_STREAMS + 4 * MAX_SHORT
     demo.queue(max_size=MAX_WAITING_EVENTS, default_concurrency_limit=MAX_SHORT, api_open=False)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from sqlalchemy import select
@@ -15,6 +15,8 @@ from models.db.runs import Run, Token
 from models.errors import DecodeLabError, EventError, SettingError
 from models.events import Ended, Event, Prefilled, RunKind, Started, Status, StopRecord, TokenPicked, from_json
 from models.sampling import Settings
+
+_FIELDS: Final = frozenset(Settings.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class RunDetail:
     sample_index: int | None = None
     parent_id: str | None = None
     fork_position: int | None = None
+    opening_ids: tuple[int, ...] = ()  # of a branch: the tokens that its output begins with
     cancel_requested: bool = False
     capsule: dict[str, Any] | None = None
     title: str | None = None
@@ -113,6 +116,7 @@ def detail(run: Run, events: Sequence[Event]) -> RunDetail:
         sample_index=run.sample_index,
         parent_id=run.parent_id,
         fork_position=run.fork_position,
+        opening_ids=tuple(run.opening_ids or ()),
         cancel_requested=run.cancel_requested,
         capsule=run.capsule,
         title=run.title,
@@ -160,7 +164,7 @@ def saved_settings(run: Run) -> Settings:
 
     One such row must not close the whole history.
     """
-    values = {k: v for k, v in run.settings.items() if k in Settings.model_fields}
+    values = {k: v for k, v in run.settings.items() if k in _FIELDS}
     while True:
         try:
             return Settings.parse(values)

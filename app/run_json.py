@@ -56,6 +56,7 @@ def run_json(run: RunDetail) -> dict[str, Any]:
         "sample_index": run.sample_index,
         "parent_id": run.parent_id,
         "fork_position": run.fork_position,
+        "opening_ids": list(run.opening_ids),
         "capsule": run.capsule,
         "title": run.title,
         "note": run.note,

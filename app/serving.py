@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 from tokenizers import Tokenizer
 
 from app.broker import connect, translated
+from app.chat_preview import ChatPreview, chat_preview
+from models.chat import Chat
 from models.chat_template import TemplateSource
 from models.errors import NoWorkerError, UnknownCheckpointError
 from models.names import WORKERS_KEY, chat_template_key, tokenizer_key, worker_key
@@ -85,6 +87,14 @@ class Serving:
         info = self.info(name)
         tokenizer = self.tokenizer(info, parse_special=parse_special)
         return None if tokenizer is None else num_prompt_tokens(tokenizer, prompt, info)
+
+    def preview_chat(self, name: str, chat: Chat) -> ChatPreview | None:
+        """`chat` as the template of the checkpoint `name` sends it; None where that is not known here.
+
+        Raises what `info` raises, and ChatError.
+        """
+        info = self.info(name)
+        return chat_preview(chat, info, self.chat_template(info), self.tokenizer(info, parse_special=True))
 
     def close(self) -> None:
         self._redis.close()

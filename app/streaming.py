@@ -14,9 +14,10 @@ SKIP: Final = gr.skip()
 class Pages(gr.Blocks):
     """`gr.Blocks` that sends each update of a component's properties whole instead of as a difference.
 
-    Gradio's client applies a difference to the very object that it has queued for the page: where `gr.update(...)` is
-    followed by `SKIP` before the page has taken it, the properties are gone from it, and the page never learns them. A
-    plain value may be sent as differences: what it then shows early is only what comes next anyway.
+    Gradio's client applies a difference to the very object that it has queued for the page: where `gr.update(...)`, or
+    a value that is a dict, is followed by `SKIP` before the page has taken it, everything is gone from it, and the page
+    never learns it. From one plain value to the next differences do no harm: what is then shown early is only what
+    comes next anyway.
     """
 
     def handle_streaming_diffs(
@@ -36,7 +37,7 @@ class Pages(gr.Blocks):
         if before is None or final or simple_format:
             return edits
         return [
-            [["replace", [], value]] if edit and _is_update(old) else edit
+            [["replace", [], value]] if edit and (_is_update(old) or _is_update(value)) else edit
             for edit, old, value in zip(edits, before, whole, strict=True)
         ]
 

@@ -13,19 +13,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import redis
-import uuid_utils
-from celery import Celery
 from kombu.exceptions import OperationalError as QueueError
 from sqlalchemy import func, select, update
 
 from app.admission import check_given_text, check_prompt, check_settings, check_text
-from app.broker import TIMEOUT_S, connect
+from app.branching import Fork, again, branch_of
+from app.broker import connect, producer
 from app.cancel import end_unclaimed
 from app.chat_admission import check_chat
 from app.ids import check_id, not_found
+from app.record import RunDetail
+from app.rows import branch_row, new_id, run_row
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
-from models.chat import Chat, prompt_messages, prompt_text
+from models.chat import Chat, prompt_text
 from models.db.base import database_now
 from models.db.experiments import Experiment
 from models.db.runs import Run
@@ -53,7 +54,7 @@ class Submitter:
         self._database = database
         self._serving = serving
         self._settings = settings
-        self._queue = _producer(redis_url)
+        self._queue = producer(redis_url)
         self._redis = connect(redis_url)
 
     def submit(
@@ -63,8 +64,6 @@ class Submitter:
         *,
         checkpoint: str | None = None,
         given_text: str | None = None,
-        parent_id: str | None = None,
-        fork_position: int | None = None,
     ) -> str:
         """Save and enqueue one run; returns its id. A missing seed is drawn and saved.
 
@@ -76,13 +75,40 @@ class Submitter:
             check_text(given_text, self._settings.max_prompt_characters, field="text")
             settings.check_given()
         info = self._admit(prompt, [settings], checkpoint, given_text=given_text)
-        run = _row(info, prompt, with_seed(settings))
+        run = run_row(info, prompt, with_seed(settings))
         if given_text is not None:
             run.kind, run.given_text = RunKind.SCORE.value, given_text
-        run.parent_id, run.fork_position = parent_id, fork_position
         self._save([run])
         self._enqueue(info.name, [run.id])
         return run.id
+
+    def branch(self, parent: RunDetail, fork: Fork, *, max_tokens: int | None = None) -> str:
+        """Save and enqueue a run that leaves `parent` at `fork` (app.branching); returns its id.
+
+        Raises RefusedError or UnavailableError; nothing is saved then.
+        """
+        info = self._named(parent.checkpoint)
+        tokenizer = self._serving.tokenizer(info, parse_special=False)
+        limit = self._settings.max_prompt_characters
+        branch = branch_of(parent, fork, info, tokenizer, max_tokens=max_tokens, max_characters=limit)
+        run = branch_row(info, parent, branch)
+        self._save([run])
+        self._enqueue(info.name, [run.id])
+        return run.id
+
+    def again(self, run: RunDetail) -> str:
+        """Save and enqueue `run` once more, under its own seed and, of a branch, from its own ids; returns the new id.
+
+        Raises RefusedError or UnavailableError; nothing is saved then.
+        """
+        if run.fork_position is None:
+            prompt = run.prompt if run.messages is None else Chat.parse(run.messages)
+            return self.submit(prompt, run.settings, checkpoint=run.checkpoint, given_text=run.given_text)
+        info = self._named(run.checkpoint)
+        row = branch_row(info, run, again(run, info))
+        self._save([row])
+        self._enqueue(info.name, [row.id])
+        return row.id
 
     def submit_comparison(
         self, prompt: str | Chat, arms: Sequence[Settings], *, checkpoint: str | None = None, seeds: int = 1
@@ -101,7 +127,7 @@ class Submitter:
         )
         runs = []
         for arm_index, sample_index, settings in spread(arms, seeds):
-            run = _row(info, prompt, settings)
+            run = run_row(info, prompt, settings)
             run.experiment_id, run.arm_index, run.sample_index = experiment.id, arm_index, sample_index
             runs.append(run)
         ids = [run.id for run in runs]
@@ -243,11 +269,6 @@ def spread(arms: Sequence[Settings], seeds: int) -> Iterator[tuple[int, int, Set
             yield arm_index, sample_index, arm.with_changes(seed=sample_seed(base, sample_index))
 
 
-def new_id() -> str:
-    """A UUIDv7: ids sort by the time of their making."""
-    return str(uuid_utils.uuid7())
-
-
 def check_size(num_arms: int, seeds: int) -> None:
     """Raise LimitError for a comparison that is too small or too large."""
     if not MIN_ARMS <= num_arms <= MAX_ARMS:
@@ -263,33 +284,3 @@ def check_size(num_arms: int, seeds: int) -> None:
             f"{MAX_RUNS_OF_A_COMPARISON}. Take fewer arms or seeds.",
             field="seeds",
         )
-
-
-def _row(info: CheckpointInfo, prompt: str | Chat, settings: Settings) -> Run:
-    return Run(
-        id=new_id(),
-        created_at=database_now(),
-        # The moment of sending follows the commit at once; `_mark_unsent` takes it back where sending fails.
-        enqueued_at=database_now(),
-        checkpoint=info.name,
-        checkpoint_revision=info.revision,
-        weights_digest=info.weights_digest,
-        prompt=prompt_text(prompt),
-        messages=prompt_messages(prompt),
-        settings=settings.as_dict(),
-        seed=str(settings.seed),
-        status=Status.QUEUED.value,
-    )
-
-
-def _producer(redis_url: str) -> Celery:
-    """A Celery application that only sends: no task is registered, no result is kept."""
-    app = Celery("decodelab.submit", broker=redis_url, set_as_current=False)
-    app.conf.update(
-        task_serializer="json",
-        accept_content=["json"],
-        task_ignore_result=True,
-        broker_connection_timeout=TIMEOUT_S,
-        broker_transport_options={"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S},
-    )
-    return app

@@ -12,6 +12,18 @@ import gradio as gr
 
 STATIC: Final = Path(__file__).parent / "static"
 NUM_SHADES: Final = 8
+# The later win where two say different things: what a narrow window changes is last.
+SHEETS: Final = (
+    "page.css",
+    "strip.css",
+    "playground.css",
+    "compare.css",
+    "history.css",
+    "examine.css",
+    "score.css",
+    "status.css",
+    "narrow.css",
+)
 
 FONT: Final = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Liberation Sans", "sans-serif")
 FONT_MONO: Final = ("ui-monospace", "SF Mono", "Cascadia Mono", "Noto Sans Mono", "DejaVu Sans Mono", "monospace")
@@ -84,7 +96,7 @@ def theme() -> gr.themes.Base:
 
 
 def css() -> str:
-    """The whole style sheet: the variables of both modes, then `static/page.css`."""
+    """The whole style sheet: the variables of both modes, then the sheets of `static`."""
     shades = [f"--dl-shade-{i}" for i in range(NUM_SHADES)]
     light = [*((f"--dl-{k}", v[0]) for k, v in COLOURS.items()), *zip(shades, shades_light(), strict=True)]
     dark = [*((f"--dl-{k}", v[1]) for k, v in COLOURS.items()), *zip(shades, shades_dark(), strict=True)]
@@ -92,7 +104,7 @@ def css() -> str:
         [
             f":root {{ color-scheme: light; {_declarations(light)} }}",
             f".dark, :root.dark {{ color-scheme: dark; {_declarations(dark)} }}",
-            (STATIC / "page.css").read_text(encoding="utf-8"),
+            script(*SHEETS),
         ]
     )
 
@@ -123,7 +135,7 @@ def oklch(lightness: float, chroma: float, hue_degrees: float) -> str:
 
 
 def script(*names: str) -> str:
-    """The text of files of `static/`, one after the other, as the body of a component's `js_on_load`."""
+    """The text of files of `static/`, one after the other."""
     return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
 
 

@@ -9,7 +9,13 @@ from app.handlers import Handlers
 from app.render.notices import alert
 from app.render.text import esc
 
-PAGES: Final = (("Playground", "./"), ("Compare", "./compare"), ("History", "./history"))
+PAGES: Final = (
+    ("Playground", "./"),
+    ("Compare", "./compare"),
+    ("History", "./history"),
+    ("Score", "./score"),
+    ("Status", "./status"),
+)
 STATUS_EVERY_S: Final = 5
 # Streams may be many at once: each is one waiting coroutine. Everything else is short.
 MAX_STREAMS: Final = 200
@@ -49,7 +55,7 @@ def frame(page: str) -> Frame:
 def keep_status(demo: gr.Blocks, parts: Frame, handlers: Handlers) -> None:
     """Fill the checkpoint line when the page opens and keep it true; a part that was away comes back by itself."""
     event: dict[str, Any] = {
-        "fn": handlers.status,
+        "fn": handlers.frame.status,
         "inputs": [parts.checkpoint],
         "outputs": [parts.status, parts.checkpoint],
         **SHORT,

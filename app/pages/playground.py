@@ -2,10 +2,28 @@
 
 import gradio as gr
 
-from app.handlers import EXAMPLE_PROMPT, Handlers
-from app.pages.controls import plain, prompt_box, run_bar, settings_component, steps, strip_component
-from app.pages.frame import SHORT, STREAM, Frame, frame, keep_status, query_js
+from app.handlers import Handlers
+from app.handlers.watching import EXAMPLE_PROMPT
+from app.pages.controls import (
+    chat_component,
+    compare_link,
+    guide_component,
+    json_fold,
+    plain,
+    prompt_box,
+    run_bar,
+    settings_component,
+    steps,
+    strip_component,
+)
+from app.pages.examine import examine_folds
+from app.pages.frame import PRIVATE, SHORT, STREAM, Frame, frame, keep_status, query_js
 from app.render.inspector import EMPTY
+
+# What `app.render.start.Start` reads.
+_COMPARED_JS = """(prompt, chat, form, budget, checkpoint) => ({
+  ...(chat?.mode === 'chat' ? { messages: chat.messages, checkpoint } : { prompt }), form, budget,
+})"""
 
 
 def playground(demo: gr.Blocks, handlers: Handlers) -> None:
@@ -13,23 +31,52 @@ def playground(demo: gr.Blocks, handlers: Handlers) -> None:
     top = frame("Playground")
     with gr.Row(elem_id="dl-main"):
         with gr.Column(elem_id="dl-left", scale=6, min_width=320):
+            chat = chat_component()
             prompt, count = prompt_box(EXAMPLE_PROMPT)
-            run, stop, budget = run_bar("Run")
+            template = plain("", "dl-template")
+            with gr.Row(elem_id="dl-runbar"):
+                run, stop, budget = run_bar("Run")
+                compare = compare_link()
             strip = strip_component()
             facts = plain("", "dl-facts")
+            examine_folds(handlers)
+            guide_component()
         with gr.Column(elem_id="dl-right", scale=5, min_width=320):
             settings = settings_component()
+            json_settings = json_fold()
             steps()
             inspector = plain(EMPTY, "dl-inspector")
     run_id = gr.Textbox(visible="hidden", elem_id="dl-run-id", label="run id")
     link = gr.Textbox(visible="hidden", label="link")
 
     watched = [strip, facts, inspector, run_id, top.alert, run, stop]
-    run.click(handlers.run, [prompt, settings, budget, top.checkpoint], watched, **STREAM)
-    demo.load(handlers.open_run, [link], [prompt, settings, budget, *watched], js=query_js("run"), **STREAM)
-    stop.click(handlers.stop, [run_id], [top.alert, stop], **SHORT)
-    strip.select(handlers.inspect, [top.checkpoint], [inspector], trigger_mode="always_last", **SHORT)
-    connect_count(demo, handlers, top, (prompt, count), settings)
+    opened = [prompt, chat, settings, budget, *watched]
+    run.click(handlers.playground.run, [prompt, chat, settings, budget, top.checkpoint], watched, **STREAM)
+    demo.load(handlers.playground.open_run, [link], opened, js=query_js("run"), **STREAM)
+    strip.submit(handlers.playground.branch, [budget], opened, **STREAM)
+    stop.click(handlers.playground.stop, [run_id], [top.alert, stop], **SHORT)
+    strip.select(handlers.playground.inspect, [top.checkpoint], [inspector], trigger_mode="multiple", **SHORT)
+    # Gradio's client does what one event causes in turn, each after the answer to the one before: this asks nobody.
+    gr.on(
+        [demo.load, prompt.change, chat.change, chat.input, settings.change, budget.change, top.checkpoint.change],
+        None,
+        [prompt, chat, settings, budget, top.checkpoint],
+        [compare],
+        js=_COMPARED_JS,
+        trigger_mode="multiple",
+        **PRIVATE,
+    )
+    gr.on(
+        [demo.load, prompt.change, chat.change, chat.input, settings.change, top.checkpoint.change],
+        handlers.playground.read_prompt,
+        [prompt, chat, settings, top.checkpoint],
+        [count, template],
+        trigger_mode="always_last",
+        **SHORT,
+    )
+    fold, text, read, apply = json_settings
+    gr.on([fold.expand, read.click], handlers.playground.settings_json, [settings, budget], [text, top.alert], **SHORT)
+    apply.click(handlers.playground.apply_json, [text], [settings, budget, top.alert], **SHORT)
     keep_status(demo, top, handlers)
 
 
@@ -40,7 +87,7 @@ def connect_count(
     prompt, count = box
     gr.on(
         [demo.load, prompt.change, top.checkpoint.change],
-        handlers.count_tokens,
+        handlers.frame.count_tokens,
         [prompt, settings, top.checkpoint],
         [count],
         trigger_mode="always_last",

@@ -65,6 +65,18 @@ function mark() {
     const number = group.querySelectorAll('.dl-changed').length;
     group.querySelector('.dl-group-changes').textContent = number ? String(number) : '';
   });
+  markPreset();
+}
+
+/* The preset whose texts the form has, if any. */
+function markPreset() {
+  const choice = element.querySelector('[data-preset]');
+  if (!choice) return;
+  const fields = [...element.querySelectorAll('[data-field]')].map((row) => row.dataset.field).filter(isChanged);
+  const found = props.presets.find((preset) => Object.keys(preset.form).length === fields.length &&
+    fields.every((field) => Number(preset.form[field]) === Number(form[field]) && preset.form[field] !== undefined));
+  choice.value = found ? found.name : '';
+  element.querySelector('#dl-preset-help').textContent = found ? found.help : '';
 }
 
 function set(field, text) {
@@ -79,6 +91,13 @@ element.addEventListener('input', (event) => {
     const field = rowOf(node).dataset.field;
     rowOf(node).querySelector('[data-input]').value = node.value === neutral[field] ? '' : node.value;
     set(field, node.value === neutral[field] ? '' : node.value);
+  } else if (node.matches('[data-preset]')) {
+    const preset = props.presets.find((p) => p.name === node.value);
+    if (!preset) return;
+    Object.keys(form).forEach((field) => { form[field] = ''; });
+    Object.assign(form, preset.form);
+    fill();
+    publish();
   } else if (node.matches('[data-input]')) set(fieldOf(node), textOf(node));
 });
 
@@ -105,7 +124,7 @@ element.addEventListener('click', (event) => {
 function newSeed() { form.seed = String(crypto.getRandomValues(new Uint32Array(1))[0]); }
 
 /* A page that opens a link gets its seed from the server. One drawn here meanwhile could arrive after it and win. */
-const isOpening = /[?&](run|experiment)=/.test(location.search);
+const isOpening = /[?&#](run|experiment|from|start)=/.test(location.search + location.hash);
 
 function take() {
   Object.keys(form).forEach((field) => { delete form[field]; });

@@ -38,6 +38,7 @@ function tokenWords(token, index) {
 class TokenStrip {
   constructor(root, onSelect) {
     this.root = root;
+    this.flow = new TextFlow(root);
     this.onSelect = onSelect;
     this.scale = null;
     this.clear('');
@@ -52,16 +53,22 @@ class TokenStrip {
       event.preventDefault();
       this.select(Math.max(0, Math.min(to, last)));
     });
+    root.addEventListener('copy', (event) => {
+      // As a browser copies them, two blocks have a line break between them that the text has not.
+      event.preventDefault();
+      event.clipboardData.setData('text/plain', getSelection().getRangeAt(0).cloneContents().textContent);
+    });
   }
 
   clear(run) {
     this.run = run;
     this.tokens = [];
+    this.spans = []; // by index: a look-up in the page would read every token before it
     this.drawn = 0;
     this.selected = -1;
     this.tail = '';
     this.mark = -1;
-    this.root.textContent = '';
+    this.flow.clear();
   }
 
   /* Shows a view {run, lines, tail}; `lines` only grows while the run is the same. */
@@ -69,26 +76,29 @@ class TokenStrip {
     const lines = view.lines || '';
     if (view.run !== this.run || lines.length < this.drawn) this.clear(view.run);
     if (lines.length > this.drawn) {
-      const fragment = document.createDocumentFragment();
-      for (const line of lines.slice(this.drawn).split('\n')) {
-        if (line) fragment.append(this.spanFor(JSON.parse(line)));
-      }
-      this.drawn = lines.length;
       const isAtEnd = this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight < 4;
-      this.root.append(fragment);
+      for (const line of lines.slice(this.drawn).split('\n')) if (line) this.append(JSON.parse(line));
+      this.drawn = lines.length;
+      this.flow.settle();
       if (isAtEnd && this.root.scrollHeight > this.root.clientHeight) this.root.scrollTop = this.root.scrollHeight;
       document.querySelector('.dl-steps')?.classList.add('dl-on');
     }
     if (view.tail && view.tail !== this.tail) {
       this.tail = view.tail;
-      this.root.append(view.tail);
+      this.flow.append(view.tail);
     }
+  }
+
+  append(token) {
+    this.flow.append(this.spanFor(token));
+    if (token[0].endsWith('\n') && !token[5]) this.flow.end();
   }
 
   spanFor(token) {
     const span = document.createElement('span');
     span.dataset.i = this.tokens.length;
     this.tokens.push(token);
+    this.spans.push(span);
     const [text, kind, extra] = [token[0], token[5] || 0, token[6] || ''];
     span.className = ['dl-t', 'dl-t dl-chip', 'dl-t dl-chip dl-part', 'dl-t dl-chip dl-withheld', 'dl-t'][kind];
     span.textContent = kind === 0 || kind === 4 ? text : extra;
@@ -107,9 +117,10 @@ class TokenStrip {
   colour(scale) {
     this.scale = scale;
     this.tokens.forEach((token, i) => { this.span(i).dataset.shade = shadeOf(token, scale); });
+    this.flow.colour();
   }
 
-  span(index) { return this.root.querySelector(`[data-i="${index}"]`); }
+  span(index) { return this.spans[index]; }
 
   select(index) {
     this.highlight(index);
@@ -222,7 +233,7 @@ function followPointer(area, strips, hover) {
 function showLink(parameter, id) {
   const here = new URL(location.href);
   if (!id || here.searchParams.get(parameter) === id) return;
-  here.search = '';
+  here.search = here.hash = '';
   here.searchParams.set(parameter, id);
   history.pushState(null, '', here);
 }
@@ -255,6 +266,6 @@ function runKeys(runId, stopId) {
       event.preventDefault();
       document.activeElement?.dispatchEvent(new Event('change', { bubbles: true }));
       setTimeout(() => press(runId), 60);
-    } else if (event.key === 'Escape') press(stopId);
+    } else if (event.key === 'Escape' && !document.querySelector('dialog[open]')) press(stopId);
   });
 }
