@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import uvicorn
@@ -137,6 +138,7 @@ def strip_text(page: Page, selector: str = "#dl-strip .dl-text") -> str:
     return page.eval_on_selector(
         selector,
         """area => [...area.childNodes]
+          .flatMap(node => node.className === 'dl-block' ? [...node.childNodes] : [node])
           .filter(node => !node.classList || !node.classList.contains('dl-chip'))
           .map(node => node.querySelector?.('s') ? node.firstChild.textContent : node.textContent).join('')""",
     )
@@ -145,7 +147,7 @@ def strip_text(page: Page, selector: str = "#dl-strip .dl-text") -> str:
 def run_in_address(page: Page) -> str:
     """The run's id in the address bar, once it is there."""
     page.wait_for_url(re.compile(r"\?run="))
-    return page.url.split("run=")[1]
+    return parse_qs(urlsplit(page.url).query)["run"][0]
 
 
 def run(page: Page) -> None:

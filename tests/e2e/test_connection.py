@@ -33,7 +33,7 @@ def test_other_events_answer_while_many_runs_stream(site: Site, stack: FakeStack
         streaming.wait_for_selector("#dl-strip [data-i='0']")
     page = site.open("/history")
     begun = time.monotonic()
-    page.fill("#dl-q input, #dl-q textarea", "no such text")
+    page.fill("#dl-table input[name=q]", "no such text")
     page.wait_for_selector("text=No saved run matches")
     assert time.monotonic() - begun < 2
     assert stack.num_readers == 6

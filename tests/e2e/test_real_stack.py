@@ -1,14 +1,9 @@
 """The whole product in its own processes: Valkey, worker, web server, browser. Only the network is scripted."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -17,8 +12,9 @@ from models.db.session import Database
 from models.events import StopReason
 from tests.conftest import missing
 from tests.e2e.conftest import Site, run_in_address, strip_text, wait_for_end
-from tests.fakes.services import REPOSITORY, ServiceMissingError, Valkey, free_port, wait_until
-from tests.fakes.worker import Plan, WorkerProcess
+from tests.fakes.real_stack import RealStack
+from tests.fakes.services import ServiceMissingError, Valkey
+from tests.fakes.worker import Plan
 
 pytestmark = pytest.mark.browser
 
@@ -27,72 +23,13 @@ NUM_TOKENS = 60
 PROMPT = "the quick brown fox"
 
 
-@dataclass
-class RealStack:
-    """Valkey, one worker and one web server on a folder; all of them can be killed and started again."""
-
-    folder: Path
-    database_url: str
-    valkey: Valkey
-    port: int = field(default_factory=free_port)
-    worker: WorkerProcess | None = None
-    web: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self.valkey.start()
-        self.worker = WorkerProcess(
-            self.valkey, self.database_url, Plan(step_s=STEP_S), rows=2, log=self.folder / "worker.log"
-        ).start()
-        self.start_web()
-
-    def start_web(self) -> None:
-        environment = {
-            **os.environ,
-            "DECODELAB_DATA": str(self.folder),
-            "DECODELAB_REDIS_URL": self.valkey.url,
-            "DECODELAB_DATABASE_URL": self.database_url,
-            "DECODELAB_CHECKPOINTS": "scripted=/nowhere",
-            "DECODELAB_PORT": str(self.port),
-        }
-        with (self.folder / "web.log").open("ab") as log:
-            self.web = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "web"],
-                cwd=REPOSITORY,
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        wait_until(self._answers, timeout_s=60, what="the web server's answer")
-
-    def kill(self) -> None:
-        """Everything at once and without warning."""
-        if self.web is not None:
-            self.web.kill()
-            self.web.wait()
-        if self.worker is not None:
-            self.worker.kill()
-        self.valkey.kill()
-
-    def _answers(self) -> bool:
-        assert self.web is not None
-        assert self.web.poll() is None, f"the web server left (log: {self.folder / 'web.log'})"
-        try:
-            return httpx.get(f"{self.url}/health").status_code == 200
-        except httpx.HTTPError:
-            return False
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path) -> Iterator[RealStack]:
     folder = tmp_path_factory.mktemp("stack")
     database = folder / "decodelab.sqlite3"
     database.write_bytes(migrated_sqlite.read_bytes())
     (folder / "valkey").mkdir()
-    stack = RealStack(folder, f"sqlite:///{database}", Valkey(folder / "valkey"))
+    stack = RealStack(folder, f"sqlite:///{database}", Valkey(folder / "valkey"), Plan(step_s=STEP_S))
     try:
         stack.start()
         yield stack
@@ -189,9 +126,8 @@ def test_two_arms_and_both_are_found_after_a_restart_of_everything(site: Site, r
     real.kill()
     real.start()
     page.goto(real.url + "/history")
-    page.wait_for_selector("[data-run]")
-    letters = page.locator(".dl-armlink").all_inner_texts()
-    assert letters[:2] == ["B", "A"]
+    page.locator("[data-comparison] [data-unfold]").first.click()
+    expect(page.locator(".dl-of .dl-armlink")).to_have_text(["A", "B"])
     page.goto(link)
     page.wait_for_selector(".dl-column:nth-child(2) [data-i='39']")
     assert [strip_text(page, f".dl-column:nth-child({i}) .dl-text") for i in (1, 2)] == texts

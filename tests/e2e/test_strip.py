@@ -85,3 +85,61 @@ def test_a_line_break_can_be_seen_and_chosen(site: Site, stack: FakeStack) -> No
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector("#dl-inspector [data-position='1']")
     assert strip_text(page) == " a\n\nb"
+
+
+def test_a_long_text_is_laid_out_in_parts_and_stays_one_text(site: Site, stack: FakeStack) -> None:
+    """A part ends with a line break; what is shown, counted and copied is the text itself."""
+    pieces = ["one", " two", "\n", "  three", ".\n", "\n\n", "fo\nur", " five\n", "six"]
+    stack.tail = [token(i, piece) for i, piece in enumerate(pieces)]
+    page = site.open()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#dl-run")
+    wait_for_end(page)
+    text = "".join(pieces)
+    assert strip_text(page) == text
+    assert page.locator("#dl-strip .dl-block").count() == 5
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#dl-strip .dl-text'))")
+    page.keyboard.press("Control+c")
+    assert page.evaluate("navigator.clipboard.readText()").startswith(text)
+    tops = page.eval_on_selector_all(
+        "#dl-strip .dl-t",
+        "tokens => tokens.map(t => { const boxes = t.getClientRects(); return boxes[boxes.length - 1].top; })",
+    )
+    line = tops[1] - tops[0]
+    assert line == 0, "one and two stand on one line"
+    height = tops[8] - tops[7]
+    assert tops[3] - tops[0] == height, "a line break is one line"
+    assert tops[6] - tops[4] == pytest.approx(4 * height, abs=1), "an empty line is kept"
+
+
+def test_a_long_run_draws_each_token_once_and_keeps_what_is_drawn(site: Site, stack: FakeStack) -> None:
+    number = 4000
+    stack.text, stack.token_s = " a" * number, 0.0005
+    page = site.open()
+    page.fill("#dl-c-max_tokens", str(number))
+    page.evaluate("""() => {
+      window.drawn = new Set();
+      const area = document.querySelector('#dl-strip .dl-text');
+      new MutationObserver((records) => records.forEach((r) => {
+        [...r.addedNodes].filter((n) => n.dataset?.i !== undefined).forEach((n) => window.drawn.add(n));
+      })).observe(area, { childList: true, subtree: true });
+    }""")
+    page.click("#dl-run")
+    page.wait_for_selector("#dl-strip [data-i='0']")
+    page.evaluate("document.querySelector('#dl-strip [data-i=\"0\"]').isTheFirst = true")
+    wait_for_end(page, 60_000)
+    assert page.locator("#dl-strip .dl-t").count() == number
+    assert page.evaluate("window.drawn.size") == number
+    assert page.evaluate("document.querySelector('#dl-strip [data-i=\"0\"]').isTheFirst") is True
+    # The last token is found without a search: the page is asked for nothing when one is chosen.
+    page.evaluate("""() => {
+      window.searches = 0;
+      const area = document.querySelector('#dl-strip .dl-text');
+      const search = area.querySelector.bind(area);
+      area.querySelector = (selector) => { window.searches += 1; return search(selector); };
+    }""")
+    page.focus("#dl-strip .dl-text")
+    page.keyboard.press("End")
+    expect(page.locator("#dl-strip [aria-current]")).to_have_attribute("data-i", str(number - 1))
+    page.click("[data-scale='rank']")
+    assert page.evaluate("window.searches") == 0

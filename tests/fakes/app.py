@@ -14,10 +14,17 @@ from datetime import UTC, datetime
 import uvicorn
 from fastapi import FastAPI
 
-from app.history import RunFilter, RunPage, RunSummary
+from app.branching import Fork
+from app.chat_preview import ChatPreview, chat_preview
+from app.family import Relative
+from app.history import Comparison, RunFilter, RunPage
 from app.main import with_pages
+from app.overview import ActiveRun, FailedRun, QueueLine, Snapshot, Spread
 from app.parts import Parts
 from app.record import ExperimentDetail, RunDetail, text_of
+from app.run_filter import NEWEST_FIRST, Sort
+from app.submit import check_size, spread
+from models.chat import Chat, prompt_messages, prompt_text
 from models.errors import (
     BrokerUnavailableError,
     DecodeLabError,
@@ -26,28 +33,26 @@ from models.errors import (
     PromptError,
     UnknownCheckpointError,
 )
-from models.events import (
-    Ended,
-    Event,
-    NearMiss,
-    Passes,
-    Payload,
-    Prefilled,
-    RunKind,
-    Started,
-    Status,
-    StopReason,
-    StopRecord,
-    Timing,
-    TokenPicked,
-)
+from models.events import Ended, Event, Status, TokenPicked
+from models.examination import CacheCheck, Coverage, Influence, WhatIf
 from models.presence import CheckpointInfo, WorkerPresence
 from models.sampling import Settings
-from tests.fakes.scripted_runs import CHECKPOINT, TEXT, FakeRun, checkpoint_info, pieces_of, token
+from tests.fakes.branches import begin_as, family_of, repeat
+from tests.fakes.chatml import CHATML, byte_tokenizer
+from tests.fakes.examiner import FakeExaminer
+from tests.fakes.scripted_runs import (
+    CHECKPOINT,
+    TEXT,
+    FakeRun,
+    checkpoint_info,
+    payloads_of,
+    pieces_of,
+    summary_of,
+)
 
 
 class FakeStack:
-    """Serving, Submitter, Follower and History in one object; `failures` makes a call raise."""
+    """Serving, Submitter, Follower, History and Examiner in one object; `failures` makes a call raise."""
 
     def __init__(self, *, text: str = TEXT, token_s: float = 0.03, queue_s: float = 0.2) -> None:
         self.text = text
@@ -58,12 +63,16 @@ class FakeStack:
         self.num_readers = 0
         self.deaf_s = 0.0  # a cancelled run goes on for so long
         self.failures: dict[str, DecodeLabError] = {}
+        self.texts: dict[tuple[int, int], str] = {}  # what an arm says under a seed, where that is not `text`
         self.tail: list[TokenPicked] | None = None  # tokens to tell instead of those of `text`
+        self.spreads: list[Spread] = []
+        self.failed: list[FailedRun] = []
+        self.examiner = FakeExaminer(lambda run_id: self.run(run_id).tokens, lambda run_id: self._run(run_id).settings)
         self._ids = itertools.count(1)
 
     @property
     def parts(self) -> Parts:
-        return Parts(self, self, self, self)
+        return Parts(self, self, self, self, self, self)
 
     # Serving
 
@@ -79,24 +88,53 @@ class FakeStack:
     def count_tokens(self, name: str, prompt: str, *, parse_special: bool = False) -> int | None:
         return len(pieces_of(prompt))
 
+    def preview_chat(self, name: str, chat: Chat) -> ChatPreview | None:
+        return chat_preview(chat, self.info(name), CHATML, byte_tokenizer())
+
     # Submitter
 
-    def submit(self, prompt: str, settings: Settings, *, checkpoint: str | None = None) -> str:
+    def submit(
+        self,
+        prompt: str | Chat,
+        settings: Settings,
+        *,
+        checkpoint: str | None = None,
+        given_text: str | None = None,
+    ) -> str:
         self._fail("submit")
         if not prompt:
             raise PromptError("The prompt is empty. Type the text that the checkpoint is to continue.")
-        return self._add(prompt, settings, 0).id
+        run = self._add(prompt_text(prompt), settings, 0, given_text=given_text)
+        run.messages = prompt_messages(prompt)
+        return run.id
 
     def submit_comparison(
-        self, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None = None
+        self, prompt: str, arms: Sequence[Settings], *, checkpoint: str | None = None, seeds: int = 1
     ) -> tuple[str, list[str]]:
         self._fail("submit")
+        check_size(len(arms), seeds)
         experiment_id = f"experiment-{next(self._ids)}"
-        runs = [self._add(prompt, settings, i) for i, settings in enumerate(arms)]
-        for i, run in enumerate(runs):
-            run.experiment_id, run.arm_index = experiment_id, i
-        self.experiments[experiment_id] = [run.id for run in runs]
-        return experiment_id, self.experiments[experiment_id]
+        runs = []
+        for arm, sample, settings in spread(arms, seeds):
+            run = self._add(prompt, settings, arm, sample)
+            run.experiment_id, run.arm_index, run.sample_index = experiment_id, arm, sample
+            runs.append(run.id)
+        self.experiments[experiment_id] = runs
+        return experiment_id, runs
+
+    def branch(self, parent: RunDetail, fork: Fork, *, max_tokens: int | None = None) -> str:
+        self._fail("submit")
+        run = self._add(parent.prompt, parent.settings, 0)
+        begin_as(run, parent, fork)
+        return run.id
+
+    def again(self, run: RunDetail) -> str:
+        self._fail("submit")
+        fresh = self._add(run.prompt, run.settings, 0, given_text=run.given_text)
+        fresh.messages = run.messages
+        if run.fork_position is not None:
+            repeat(fresh, self._run(run.id))
+        return fresh.id
 
     def cancel(self, run_id: str) -> None:
         self._fail("cancel")
@@ -118,11 +156,22 @@ class FakeStack:
         finally:
             self.num_readers -= 1
 
-    # History
+    # History: enough to list; what a person changes in it is tested over a real database (tests/e2e/test_history.py)
 
-    def page(self, filters: RunFilter, *, before: str | None = None, limit: int = 50) -> RunPage:
+    def purge(self) -> int:
+        return 0
+
+    def page(
+        self,
+        filters: RunFilter,
+        *,
+        sort: Sort = NEWEST_FIRST,
+        before: str | None = None,
+        limit: int = 50,
+        is_grouped: bool = False,
+    ) -> RunPage:
         self._fail("page")
-        rows = [self._summary(run) for run in reversed(self.runs.values())]
+        rows = [summary_of(run) for run in reversed(self.runs.values())]
         rows = [r for r in rows if filters.text.lower() in (r.prompt_start + r.text_start).lower()]
         if filters.stop_reason is not None:
             rows = [r for r in rows if r.stop_reason is filters.stop_reason]
@@ -147,13 +196,52 @@ class FakeStack:
             text=text_of(events),
             events=tuple(events),
             arm_index=run.arm_index,
+            sample_index=run.sample_index,
+            messages=run.messages,
+            parent_id=run.parent_id,
+            fork_position=run.fork_position,
+            given_text=run.given_text,
+            stop=ended.stop if ended else None,
         )
+
+    def family(self, run_id: str) -> list[Relative]:
+        return family_of(self.runs, self._run(run_id))
 
     def experiment(self, experiment_id: str) -> ExperimentDetail:
         if experiment_id not in self.experiments:
             raise NotFoundError(f"There is no comparison {experiment_id}.", field="id")
         arms = [self.run(run_id) for run_id in self.experiments[experiment_id]]
         return ExperimentDetail(experiment_id, datetime.now(UTC), CHECKPOINT, arms[0].prompt, 0, None, None, arms)
+
+    def comparison(self, experiment_id: str) -> Comparison:
+        number = len(self.experiment(experiment_id).arms)
+        return Comparison(experiment_id, None, None, number, number)
+
+    # Overview
+
+    def take(self) -> Snapshot:
+        runs = [run for run in self.runs.values() if not any(isinstance(e.payload, Ended) for e in run.events())]
+        active = [
+            ActiveRun(run.id, run.checkpoint, run.prompt, Status.RUNNING, 1, len(run.events()), 2.0) for run in runs
+        ]
+        queues = [QueueLine(CHECKPOINT, 0, len(runs), None)] if runs else []
+        problems = [self.failures["workers"].message] if "workers" in self.failures else []
+        workers = [] if problems else self.workers()
+        return Snapshot(datetime.now(UTC), workers, queues, active, self.failed, self.spreads, problems)
+
+    # Examiner
+
+    async def influence(self, run_id: str) -> Influence:
+        return await self.examiner.influence(run_id)
+
+    async def what_if(self, run_id: str, settings: Settings) -> WhatIf:
+        return await self.examiner.what_if(run_id, settings)
+
+    async def coverage(self, run_id: str) -> Coverage:
+        return await self.examiner.coverage(run_id)
+
+    async def check_cache(self, run_id: str) -> CacheCheck:
+        return await self.examiner.check_cache(run_id)
 
     # Inside
 
@@ -166,14 +254,17 @@ class FakeStack:
             raise NotFoundError(f"There is no run {run_id}.", field="id")
         return self.runs[run_id]
 
-    def _add(self, prompt: str, settings: Settings, arm: int) -> FakeRun:
+    def _add(
+        self, prompt: str, settings: Settings, arm: int, sample: int = 0, *, given_text: str | None = None
+    ) -> FakeRun:
         number = next(self._ids)
         run = FakeRun(
             id=f"run-{number:04d}",
             prompt=prompt,
             settings=settings,
             checkpoint=CHECKPOINT,
-            payloads=list(self._payloads(prompt, settings, arm)),
+            payloads=payloads_of(prompt, settings, self._text(arm, sample), given=given_text, tail=self.tail),
+            given_text=given_text,
             started=time.monotonic(),
             token_s=self.token_s,
             queue_s=self.queue_s,
@@ -181,67 +272,9 @@ class FakeStack:
         self.runs[run.id] = run
         return run
 
-    def _payloads(self, prompt: str, settings: Settings, arm: int) -> list[Payload]:
+    def _text(self, arm: int, sample: int) -> str:
         text = self.text if arm == 0 else self.text.replace("art", "gardens" if arm == 1 else "light", 1)
-        tokens = self.tail or [
-            token(i, piece, temperature=settings.temperature) for i, piece in enumerate(pieces_of(text))
-        ]
-        tokens = tokens[: settings.max_tokens]
-        num_prompt = len(pieces_of(prompt))
-        is_whole = len(tokens) < settings.max_tokens
-        if is_whole:
-            end = token(len(tokens), "<|im_end|>", visible=False, text="", token_bytes=b"<|im_end|>")
-            tokens = [*tokens, end]
-        info = checkpoint_info()
-        stop = StopRecord(
-            StopReason.EOS if is_whole else StopReason.MAX_TOKENS,
-            token_id=2 if is_whole else None,
-            misses=tuple(NearMiss(s, max(1, len(s) - 1), 21) for s in settings.stop),
-        )
-        number = len(tokens)
-        timing = Timing(8.0, 0.0, 34.5, number * 41.0, 51.2, 24.1, {"p50": 41.0, "p95": 47.2, "p99": 48.0})
-        return [
-            Started(CHECKPOINT, "cpu", "float32", tuple(range(num_prompt)), 8.0, 0.0),
-            Prefilled(num_prompt, num_prompt, 1, 34.5, info.kv_bytes(num_prompt)),
-            *tokens,
-            Ended(
-                Status.FINISHED,
-                stop,
-                "",
-                number,
-                Passes(1, number - 1, num_prompt),
-                num_prompt + number - 1,
-                info.kv_bytes(num_prompt + number - 1),
-                timing,
-            ),
-        ]
-
-    def _summary(self, run: FakeRun) -> RunSummary:
-        events = run.events()
-        tokens = [e.payload for e in events if isinstance(e.payload, TokenPicked)]
-        ended = next((e.payload for e in events if isinstance(e.payload, Ended)), None)
-        mean = sum(t.raw_logprob for t in tokens) / len(tokens) if tokens else None
-        return RunSummary(
-            id=run.id,
-            kind=RunKind.GENERATE,
-            created_at=run.created_at,
-            checkpoint=run.checkpoint,
-            prompt_start=run.prompt[:160],
-            text_start=text_of(events)[:160],
-            changed=run.settings.changed(),
-            seed=run.settings.seed or 0,
-            status=ended.status if ended else Status.RUNNING,
-            stop_reason=ended.stop.reason if ended else None,
-            num_tokens=len(tokens),
-            mean_logprob=mean,
-            tokens_per_s=24.1 if ended else None,
-            experiment_id=run.experiment_id,
-            arm_index=run.arm_index,
-            parent_id=None,
-            title=None,
-            is_starred=False,
-            tags=(),
-        )
+        return self.texts.get((arm, sample), text)
 
 
 def no_worker() -> NoWorkerError:

@@ -17,9 +17,10 @@ from workers.engine.checkpoint import Checkpoint, load_checkpoint
 
 @pytest.fixture(autouse=True)
 def few_threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One torch thread for tiny networks: on a busy machine threads wait for each other far longer than they work."""
+    """One torch thread for tiny networks, and for all beside other tests: on a busy machine threads wait for each other
+    far longer than they work."""
     before = torch.get_num_threads()
-    if request.node.get_closest_marker("checkpoint") is None:
+    if request.node.get_closest_marker("checkpoint") is None or "PYTEST_XDIST_WORKER" in os.environ:
         torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)

@@ -12,11 +12,16 @@ from models.sampling import Settings
 CHECKPOINT = "scripted"
 
 
+def new_id() -> str:
+    """A UUIDv7, as of a row that is made now."""
+    return str(uuid_utils.uuid7())
+
+
 def new_run(*, settings: Settings | None = None, **columns: Any) -> Run:
     """A queued run; `columns` override what a submit writes."""
     settings = settings or Settings(seed=1)
     values: dict[str, Any] = {
-        "id": str(uuid_utils.uuid7()),
+        "id": new_id(),
         "created_at": database_now(),
         "enqueued_at": database_now(),
         "checkpoint": CHECKPOINT,

@@ -7,16 +7,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from app.history import RunSummary
+from app.record import text_of
 from models.events import (
     Candidate,
     Ended,
     Event,
+    NearMiss,
     Others,
     Passes,
     Payload,
+    Prefilled,
+    RunKind,
+    Started,
     Status,
     StopReason,
     StopRecord,
+    Timing,
     TokenPicked,
 )
 from models.presence import CheckpointInfo
@@ -129,7 +136,12 @@ class FakeRun:
     queue_s: float
     experiment_id: str | None = None
     arm_index: int | None = None
+    sample_index: int | None = None
+    messages: list[Any] | None = None
+    parent_id: str | None = None
+    fork_position: int | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    given_text: str | None = None
     cancelled_at: int | None = None  # number of payloads at which it was cut short
 
     def events(self) -> list[Event]:
@@ -151,3 +163,71 @@ class FakeRun:
         return Ended(
             Status.CANCELLED, StopRecord(StopReason.CANCELLED), "", num_tokens, Passes(1, num_tokens, 5), 5, 1000
         )
+
+
+def payloads_of(
+    prompt: str, settings: Settings, text: str, *, given: str | None, tail: list[TokenPicked] | None
+) -> list[Payload]:
+    """What a run tells that makes `text`, or reads the one `given`; the tokens of `tail` in place of its own."""
+    if given is not None:
+        settings = settings.with_changes(max_tokens=len(pieces_of(given)))
+        text = given
+    tokens = tail or [token(i, piece, temperature=settings.temperature) for i, piece in enumerate(pieces_of(text))]
+    tokens = tokens[: settings.max_tokens]
+    num_prompt = len(pieces_of(prompt))
+    is_whole = len(tokens) < settings.max_tokens
+    if is_whole:
+        end = token(len(tokens), "<|im_end|>", visible=False, text="", token_bytes=b"<|im_end|>")
+        tokens = [*tokens, end]
+    info = checkpoint_info()
+    stop = StopRecord(
+        StopReason.EOS if is_whole else StopReason.MAX_TOKENS,
+        token_id=2 if is_whole else None,
+        misses=tuple(NearMiss(s, max(1, len(s) - 1), 21) for s in settings.stop),
+    )
+    number = len(tokens)
+    timing = Timing(8.0, 0.0, 34.5, number * 41.0, 51.2, 24.1, {"p50": 41.0, "p95": 47.2, "p99": 48.0})
+    return [
+        Started(CHECKPOINT, "cpu", "float32", tuple(range(num_prompt)), 8.0, 0.0),
+        Prefilled(num_prompt, num_prompt, 1, 34.5, info.kv_bytes(num_prompt)),
+        *tokens,
+        Ended(
+            Status.FINISHED,
+            stop,
+            "",
+            number,
+            Passes(1, number - 1, num_prompt),
+            num_prompt + number - 1,
+            info.kv_bytes(num_prompt + number - 1),
+            timing,
+        ),
+    ]
+
+
+def summary_of(run: FakeRun) -> RunSummary:
+    """The line of a history."""
+    events = run.events()
+    tokens = [e.payload for e in events if isinstance(e.payload, TokenPicked)]
+    ended = next((e.payload for e in events if isinstance(e.payload, Ended)), None)
+    mean = sum(t.raw_logprob for t in tokens) / len(tokens) if tokens else None
+    return RunSummary(
+        id=run.id,
+        kind=RunKind.GENERATE,
+        created_at=run.created_at,
+        checkpoint=run.checkpoint,
+        prompt_start=run.prompt[:160],
+        text_start=text_of(events)[:160],
+        changed=run.settings.changed(),
+        seed=run.settings.seed or 0,
+        status=ended.status if ended else Status.RUNNING,
+        stop_reason=ended.stop.reason if ended else None,
+        num_tokens=len(tokens),
+        mean_logprob=mean,
+        tokens_per_s=24.1 if ended else None,
+        experiment_id=run.experiment_id,
+        arm_index=run.arm_index,
+        parent_id=run.parent_id,
+        title=None,
+        is_starred=False,
+        tags=(),
+    )

@@ -111,14 +111,19 @@ class Postgres:
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Raises ServiceMissingError when PostgreSQL is not installed."""
+        """Begin a cluster in the folder, or go on with the one there.
+
+        Raises ServiceMissingError when PostgreSQL is not installed.
+        """
         programs = _postgres_programs()
-        self._as_owner(programs / "initdb", "-D", self.folder / "data", "-A", "trust", "-U", "postgres", "--no-sync")
+        data = self.folder / "data"
+        if not data.exists():
+            self._as_owner(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
         self._process = subprocess.Popen(
             [
                 *self._owner_prefix(),
                 programs / "postgres",
-                *("-D", self.folder / "data", "-p", str(self.port), "-h", "127.0.0.1", "-k", self.folder),
+                *("-D", data, "-p", str(self.port), "-h", "127.0.0.1", "-k", self.folder),
                 *("-c", "fsync=off", "-c", "max_connections=200"),
             ],
             stdout=subprocess.DEVNULL,
