@@ -32,7 +32,8 @@ up: $(STAMP) ## Start everything; prints the address when the page answers
 	@$(BIN)/decodelab up
 
 test: setup ## Run all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m workers.engine.rehearsal  # compiles once, not in every process of the tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Style, types, import rules, migrations
 	$(BIN)/ruff check .
@@ -44,8 +45,9 @@ lint: $(STAMP) ## Style, types, import rules, migrations
 
 check: lint test ## Everything that must hold before a commit lands
 
-bench: setup ## Measure what the stack adds to the network
+bench: setup ## Measure every claim that has a number, and write it into README.md
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.table
 
 screenshots: $(STAMP) ## Make the pictures of the documentation, while `make up` runs
 	$(BIN)/python docs/screenshots/make.py
