@@ -2,9 +2,7 @@
 
 import os
 import re
-import socket
-import threading
-import time
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +10,17 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.conftest import missing
+from tests.e2e.saved_site import Saved, serving
+from tests.e2e.server import ServerThread
 from tests.fakes.app import FakeStack, application
+from tests.fakes.services import PATIENCE_S
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+PATIENCE_MS = 1000 * PATIENCE_S
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-START_TIMEOUT_S = 40
 # Gradio's own client reports requests that a reload cuts off; these are about our components and our policy.
 OUR_FAULTS = ("Content Security Policy", "js_on_load", "watch callback", "template")
 
@@ -71,8 +71,8 @@ class Site:
         context = self.browser.new_context(**options)
         self.contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
-        expect.set_options(timeout=15_000)
+        page.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
         self.watched.attach(page, self.url)
         page.goto(self.url + path)
         page.wait_for_selector("#dl-nav")
@@ -83,29 +83,6 @@ class Site:
         for context in self.contexts:
             context.close()
         assert self.watched.faults == []
-
-
-class ServerThread:
-    """uvicorn in a thread of the test's process, so that a test can look at the scripted parts."""
-
-    def __init__(self, app: Any) -> None:
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-        give_up_at = time.monotonic() + START_TIMEOUT_S
-        while not self._server.started:
-            assert time.monotonic() < give_up_at, "the server did not start"
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
-        self._socket.close()
 
 
 @pytest.fixture(scope="package")
@@ -133,6 +110,29 @@ def site(_fake_server: tuple[ServerThread, FakeStack], stack: FakeStack, chromiu
     site.close()
 
 
+@pytest.fixture(scope="package")
+def _saved_server(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saved]:
+    path = tmp_path_factory.mktemp("saved") / "saved.sqlite3"
+    shutil.copy(migrated_sqlite, path)
+    with serving(path) as saved:
+        yield saved
+
+
+@pytest.fixture
+def saved(_saved_server: Saved) -> Saved:
+    """The database behind `saved_site`, empty."""
+    _saved_server.clear()
+    return _saved_server
+
+
+@pytest.fixture
+def saved_site(saved: Saved, chromium: Browser) -> Iterator[Site]:
+    """The pages over a real history."""
+    site = Site(saved.url, chromium)
+    yield site
+    site.close()
+
+
 def strip_text(page: Page, selector: str = "#dl-strip .dl-text") -> str:
     """The run's text as the page shows it: without chips and without what was cut."""
     return page.eval_on_selector(
@@ -156,5 +156,5 @@ def run(page: Page) -> None:
     page.wait_for_selector("#dl-strip [data-i='2']")
 
 
-def wait_for_end(page: Page, timeout_ms: int = 20_000) -> None:
-    page.wait_for_selector("#dl-facts .dl-ending", timeout=timeout_ms)
+def wait_for_end(page: Page) -> None:
+    page.wait_for_selector("#dl-facts .dl-ending")

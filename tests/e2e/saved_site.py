@@ -22,7 +22,7 @@ from models.db.runs import Run, Token
 from models.db.session import Database
 from models.events import StopReason, TokenPicked, to_json
 from models.sampling import Settings
-from tests.e2e.conftest import ServerThread
+from tests.e2e.server import ServerThread
 from tests.fakes.app import FakeStack
 from tests.fakes.rows import new_run
 from tests.unit.app.runs import events, token

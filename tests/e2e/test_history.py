@@ -1,13 +1,11 @@
 """The history in a real browser over a real database: the page shows what is stored, and what it does is done."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import update
 
 from models.db.experiments import Experiment
@@ -15,30 +13,9 @@ from models.db.runs import Run
 from models.events import StopReason
 from models.sampling import Settings
 from tests.e2e.conftest import Site
-from tests.e2e.saved_site import Saved, serving
+from tests.e2e.saved_site import Saved
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def _served(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saved]:
-    path = tmp_path_factory.mktemp("saved") / "saved.sqlite3"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    with serving(path) as saved:
-        yield saved
-
-
-@pytest.fixture
-def saved(_served: Saved) -> Saved:
-    _served.clear()
-    return _served
-
-
-@pytest.fixture
-def site(saved: Saved, chromium: Browser) -> Iterator[Site]:
-    site = Site(saved.url, chromium)
-    yield site
-    site.close()
 
 
 def history(site: Site, query: str = "", **options: Any) -> Page:
@@ -64,12 +41,12 @@ def expect_runs(page: Page, ids: list[str]) -> None:
     )
 
 
-def test_a_line_shows_what_is_stored_and_opens_its_run(site: Site, saved: Saved) -> None:
+def test_a_line_shows_what_is_stored_and_opens_its_run(saved_site: Site, saved: Saved) -> None:
     run_id = saved.run(
         "<b>&", " a <i>text", settings=Settings(seed=1, top_k=4), num_tokens=1234, mean_logprob=-1.5, is_starred=True,
         tags=["x<y"], title='"T"', note="n&n",
     )  # fmt: skip
-    page = history(site)
+    page = history(saved_site)
     assert line(page, run_id).locator("td").all_inner_texts()[3:] == [
         '"T" n&n', "a <i>text", "top_k 4", "end token", "1,234", "24.0", "\N{MINUS SIGN}1.500", "1.250", "x<y", "edit",
     ]  # fmt: skip
@@ -79,10 +56,10 @@ def test_a_line_shows_what_is_stored_and_opens_its_run(site: Site, saved: Saved)
     expect(page.locator("#dl-prompt textarea")).to_have_value("<b>&")
 
 
-def test_the_search_and_its_words_are_in_the_address(site: Site, saved: Saved) -> None:
+def test_the_search_and_its_words_are_in_the_address(saved_site: Site, saved: Saved) -> None:
     first = saved.run("The capital of France is", " Paris")
     second = saved.run("Paris, capital", " city")
-    page = history(site)
+    page = history(saved_site)
     expect_runs(page, [second, first])
     page.fill("input[name=q]", "paris")
     page.wait_for_url(re.compile("q=paris"))
@@ -101,11 +78,11 @@ def test_the_search_and_its_words_are_in_the_address(site: Site, saved: Saved) -
     expect(page.locator(".dl-notice")).to_be_empty()
 
 
-def test_filters_are_chips_that_can_be_taken_away(site: Site, saved: Saved) -> None:
+def test_filters_are_chips_that_can_be_taken_away(saved_site: Site, saved: Saved) -> None:
     cold = saved.run(settings=Settings(seed=1, temperature=0.2), reason=StopReason.MAX_TOKENS)
     hot = saved.run(settings=Settings(seed=1, temperature=1.5), reason=StopReason.MAX_TOKENS, tags=["good"])
     other = saved.run(settings=Settings(seed=1, temperature=1.5))
-    page = history(site)
+    page = history(saved_site)
     page.click("[data-filters]")
     page.select_option("select[name=stop]", "max_tokens")
     expect_runs(page, [hot, cold])
@@ -127,15 +104,15 @@ def test_filters_are_chips_that_can_be_taken_away(site: Site, saved: Saved) -> N
 
 
 @pytest.mark.parametrize("query", ["?stop=nonsense&tmin=hot&since=never&sort=age&nmin=-1", "?q=&order=up&nmax=1e9"])
-def test_any_address_opens(site: Site, saved: Saved, query: str) -> None:
+def test_any_address_opens(saved_site: Site, saved: Saved, query: str) -> None:
     run_id = saved.run()
-    assert shown(history(site, query)) == [run_id]
+    assert shown(history(saved_site, query)) == [run_id]
 
 
-def test_a_head_sorts_and_pages_go_on_in_its_order(site: Site, saved: Saved) -> None:
+def test_a_head_sorts_and_pages_go_on_in_its_order(saved_site: Site, saved: Saved) -> None:
     numbers = [7, 3, 7, 1, 9]
     ids = [saved.run(num_tokens=n, mean_logprob=-n if n > 1 else None) for n in numbers]
-    page = history(site)
+    page = history(saved_site)
     page.click("[data-sort=tokens]")
     expect_runs(page, [ids[4], ids[2], ids[0], ids[1], ids[3]])
     page.click("[data-sort=tokens]")
@@ -147,9 +124,9 @@ def test_a_head_sorts_and_pages_go_on_in_its_order(site: Site, saved: Saved) -> 
     expect_runs(page, [ids[1], ids[2], ids[0], ids[4], ids[3]])
 
 
-def test_older_runs_come_under_the_others_and_nothing_comes_twice(site: Site, saved: Saved) -> None:
+def test_older_runs_come_under_the_others_and_nothing_comes_twice(saved_site: Site, saved: Saved) -> None:
     ids = [saved.run(num_tokens=i // 10) for i in range(120)]
-    page = history(site, "?sort=tokens")
+    page = history(saved_site, "?sort=tokens")
     assert len(shown(page)) == 50
     page.click("[data-more]")
     page.wait_for_selector("[data-run] >> nth=99")
@@ -158,9 +135,9 @@ def test_older_runs_come_under_the_others_and_nothing_comes_twice(site: Site, sa
     expect(page.locator("[data-more]")).to_be_hidden()
 
 
-def test_star_tag_title_and_note_are_saved_and_shown(site: Site, saved: Saved) -> None:
+def test_star_tag_title_and_note_are_saved_and_shown(saved_site: Site, saved: Saved) -> None:
     first, second = saved.run("one"), saved.run("two")
-    page = history(site)
+    page = history(saved_site)
     line(page, first).locator("[data-star]").click()
     expect(line(page, first).locator("[data-star]")).to_have_attribute("aria-pressed", "true")
     assert saved.row(first).is_starred  # type: ignore[union-attr]
@@ -184,10 +161,10 @@ def test_star_tag_title_and_note_are_saved_and_shown(site: Site, saved: Saved) -
     expect(page.locator(".dl-notice")).to_contain_text("'no, comma' is none")
 
 
-def test_a_comparison_is_one_line_that_unfolds(site: Site, saved: Saved) -> None:
+def test_a_comparison_is_one_line_that_unfolds(saved_site: Site, saved: Saved) -> None:
     experiment_id, arms = saved.comparison("three arms", 3)
     alone = saved.run("alone")
-    page = history(site)
+    page = history(saved_site)
     assert shown(page) == [alone]
     whole = page.locator("[data-comparison]")
     expect(whole).to_contain_text("comparison of 3 arms")
@@ -207,10 +184,10 @@ def test_a_comparison_is_one_line_that_unfolds(site: Site, saved: Saved) -> None
     page.wait_for_url(re.compile(f"experiment={experiment_id}"))
 
 
-def test_several_are_compared_or_deleted_and_the_deletion_is_undone(site: Site, saved: Saved) -> None:
+def test_several_are_compared_or_deleted_and_the_deletion_is_undone(saved_site: Site, saved: Saved) -> None:
     experiment_id, arms = saved.comparison("arms", 2)
     first, second, third = (saved.run(f"run {i}") for i in range(3))
-    page = history(site)
+    page = history(saved_site)
     for run_id in (first, second):
         line(page, run_id).locator(".dl-pick").click()
     assert page.inner_text(".dl-chosen") == "2 selected"
@@ -230,21 +207,21 @@ def test_several_are_compared_or_deleted_and_the_deletion_is_undone(site: Site, 
         assert session.get_one(Experiment, experiment_id).deleted_at is None
 
 
-def test_a_run_that_goes_on_is_not_deleted(site: Site, saved: Saved) -> None:
+def test_a_run_that_goes_on_is_not_deleted(saved_site: Site, saved: Saved) -> None:
     run_id = saved.run()
     with saved.database.write() as session:
         session.execute(update(Run).values(status="running", stop_reason=None))
-    page = history(site)
+    page = history(saved_site)
     line(page, run_id).locator(".dl-pick").click()
     page.click("[data-do=delete]")
     expect(page.locator(".dl-notice")).to_contain_text("1 run not ended yet and kept")
     assert saved.ids() == {run_id}
 
 
-def test_the_keyboard_alone_suffices(site: Site, saved: Saved) -> None:
+def test_the_keyboard_alone_suffices(saved_site: Site, saved: Saved) -> None:
     _, arms = saved.comparison("arms", 2)
     older, newer = saved.run("older"), saved.run("newer")
-    page = history(site)
+    page = history(saved_site)
     line(page, newer).focus()
     page.keyboard.press("ArrowDown")
     expect(line(page, older)).to_be_focused()
@@ -268,10 +245,10 @@ def test_the_keyboard_alone_suffices(site: Site, saved: Saved) -> None:
 
 
 @pytest.mark.parametrize("width", [1400, 480])
-def test_the_page_never_scrolls_sideways(site: Site, saved: Saved, width: int) -> None:
+def test_the_page_never_scrolls_sideways(saved_site: Site, saved: Saved, width: int) -> None:
     saved.comparison("long " * 60, 2)
     run_id = saved.run("word" * 80, " said" * 100, tags=["a rather long tag here", "and one more"], note="n" * 900)
-    page = history(site, "?q=&sort=", viewport={"width": width, "height": 800})
+    page = history(saved_site, "?q=&sort=", viewport={"width": width, "height": 800})
     page.click("[data-filters]")
     line(page, run_id).locator(".dl-pick input").click()
     page.click("[data-unfold]")
@@ -282,5 +259,5 @@ def test_the_page_never_scrolls_sideways(site: Site, saved: Saved, width: int) -
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_nothing_saved_says_where_runs_come_from(site: Site) -> None:
-    expect(history(site).locator(".dl-place")).to_contain_text("Nothing is saved yet.")
+def test_nothing_saved_says_where_runs_come_from(saved_site: Site) -> None:
+    expect(history(saved_site).locator(".dl-place")).to_contain_text("Nothing is saved yet.")

@@ -1,40 +1,23 @@
 """The history's filters by settings in a real browser: typed, in the address, and as chips."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from models.sampling import Settings
 from tests.e2e.conftest import Site
-from tests.e2e.saved_site import Saved, serving
+from tests.e2e.saved_site import Saved
 from tests.e2e.test_history import expect_runs, history
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def saved(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Saved]:
-    path = tmp_path / "saved.sqlite3"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    with serving(path) as saved:
-        yield saved
-
-
-@pytest.fixture
-def site(saved: Saved, chromium: Browser) -> Iterator[Site]:
-    site = Site(saved.url, chromium)
-    yield site
-    site.close()
-
-
-def test_settings_filter_by_value_and_by_range(site: Site, saved: Saved) -> None:
+def test_settings_filter_by_value_and_by_range(saved_site: Site, saved: Saved) -> None:
     low = saved.run(settings=Settings(seed=1, top_p=0.5, top_k=40))
     high = saved.run(settings=Settings(seed=2, top_p=0.9, top_k=40))
     neutral = saved.run(settings=Settings(seed=2**64 - 1))
-    page = history(site, "?top_p=0.5..0.9&top_k=40")
+    page = history(saved_site, "?top_p=0.5..0.9&top_k=40")
     expect_runs(page, [high, low])
     chips = page.locator(".dl-chips [data-drop]")
     assert [c.split("×")[0].strip() for c in chips.all_inner_texts()] == ["top_k 40", "top_p 0.5 to 0.9"]
@@ -54,9 +37,9 @@ def test_settings_filter_by_value_and_by_range(site: Site, saved: Saved) -> None
     assert "top_p" not in page.url
 
 
-def test_a_range_that_is_none_is_marked_and_does_not_filter(site: Site, saved: Saved) -> None:
+def test_a_range_that_is_none_is_marked_and_does_not_filter(saved_site: Site, saved: Saved) -> None:
     run_id = saved.run()
-    page = history(site)
+    page = history(saved_site)
     page.click("[data-filters]")
     marked = "[...document.querySelectorAll('.dl-all-filters input:invalid')].map(i => i.name)"
     for typed, is_wrong in {

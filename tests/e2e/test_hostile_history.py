@@ -1,17 +1,16 @@
 """Hostile texts of every kind in the history: lines, tags, chips, address, editing, and what they lead to."""
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from app.render.text import clipped
 from tests.e2e.conftest import Site
-from tests.e2e.saved_site import Saved, serving
+from tests.e2e.saved_site import Saved
 from tests.e2e.test_hostile import does_nothing
 from tests.fakes.hostile import IMAGE, KINDS, TYPED
 
@@ -20,24 +19,9 @@ pytestmark = pytest.mark.browser
 TAGS = ["<svg onload=window.pwned=1>", "'\"><img src=x onerror=window.pwned=1>", "\u202eevil\u202c", "{{7*7}}${7*7}"]
 
 
-@pytest.fixture
-def saved(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Saved]:
-    path = tmp_path / "saved.sqlite3"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    with serving(path) as saved:
-        yield saved
-
-
-@pytest.fixture
-def site(saved: Saved, chromium: Browser) -> Iterator[Site]:
-    site = Site(saved.url, chromium)
-    yield site
-    site.close()
-
-
-def test_every_kind_is_text_in_its_line(site: Site, saved: Saved) -> None:
+def test_every_kind_is_text_in_its_line(saved_site: Site, saved: Saved) -> None:
     runs = {saved.run(text, text, note=text, tags=[TAGS[0]]): text for text in KINDS.values()}
-    page = site.open("/history")
+    page = saved_site.open("/history")
     page.wait_for_selector(".dl-place [data-run]")
     for run_id, text in runs.items():
         cells = page.locator(f"[data-run='{run_id}']")
@@ -46,10 +30,10 @@ def test_every_kind_is_text_in_its_line(site: Site, saved: Saved) -> None:
     does_nothing(page)
 
 
-def test_titles_tags_search_chips_and_address(site: Site, saved: Saved) -> None:
+def test_titles_tags_search_chips_and_address(saved_site: Site, saved: Saved) -> None:
     run_id = saved.run(TYPED, TYPED, title=TYPED[:200], tags=TAGS)
     experiment_id, _ = saved.comparison(TYPED, 2)
-    page = site.open("/history")
+    page = saved_site.open("/history")
     line = page.locator(f"[data-run='{run_id}']")
     line.wait_for()
     assert line.locator(".dl-tag").all_text_contents() == TAGS
@@ -86,23 +70,23 @@ def test_titles_tags_search_chips_and_address(site: Site, saved: Saved) -> None:
     [("q", "image"), ("tag", "end tags"), ("checkpoint", "double quote"), ("stop", "image"), ("since", "no character"),
      ("sort", "single quote"), ("<b>", "image")],
 )  # fmt: skip
-def test_an_address_of_any_kind(site: Site, saved: Saved, name: str, kind: str) -> None:
+def test_an_address_of_any_kind(saved_site: Site, saved: Saved, name: str, kind: str) -> None:
     saved.run()
-    page = site.open(f"/history?{quote(name)}={quote(KINDS[kind])}")
+    page = saved_site.open(f"/history?{quote(name)}={quote(KINDS[kind])}")
     page.wait_for_selector(".dl-place > *, .dl-notice:not(:empty)")
     does_nothing(page)
 
 
-def test_a_saved_run_is_taken_over_as_the_text_it_is(site: Site, saved: Saved) -> None:
+def test_a_saved_run_is_taken_over_as_the_text_it_is(saved_site: Site, saved: Saved) -> None:
     text = "".join(text for kind, text in KINDS.items() if kind != "long")
-    page = site.open(f"/score?run={saved.run(TYPED, text)}")
+    page = saved_site.open(f"/score?run={saved.run(TYPED, text)}")
     expect(page.locator("#dl-prompt textarea")).to_have_value(TYPED)
     assert page.input_value("#dl-given textarea") == text
     does_nothing(page)
 
 
-def test_a_file_to_import_is_told_of_as_text(site: Site, saved: Saved, tmp_path: Path) -> None:
-    page = site.open("/history")
+def test_a_file_to_import_is_told_of_as_text(saved_site: Site, saved: Saved, tmp_path: Path) -> None:
+    page = saved_site.open("/history")
     page.wait_for_selector(".dl-place > *")
     file = tmp_path / "a<img src=x onerror=window.pwned=1>.jsonl"
     file.write_text('{"id": "<img src=x onerror=window.pwned=1>", "record": {"run": {"id": "<img src=x>"}}}\n')

@@ -1,35 +1,18 @@
 """A comparison's title and star in a real browser over a real database: given on its page, kept for the history."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from models.db.experiments import Experiment
 from tests.e2e.conftest import Site
-from tests.e2e.saved_site import Saved, serving
+from tests.e2e.saved_site import Saved
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = '"><img src=x onerror="window.pwned=1">{{7*7}}'
 TITLE, STAR, SAID = ".dl-kept input", ".dl-kept [data-star]", ".dl-kept [role=status]"
-
-
-@pytest.fixture
-def saved(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Saved]:
-    path = tmp_path / "saved.sqlite3"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    with serving(path) as saved:
-        yield saved
-
-
-@pytest.fixture
-def site(saved: Saved, chromium: Browser) -> Iterator[Site]:
-    site = Site(saved.url, chromium)
-    yield site
-    site.close()
 
 
 def stored(saved: Saved, experiment_id: str) -> Experiment:
@@ -49,10 +32,10 @@ def rename(page: Page, title: str) -> None:
     expect(page.locator(SAID)).to_have_text("saved")
 
 
-def test_title_and_star_are_kept_and_shown_by_the_link_and_the_history(site: Site, saved: Saved) -> None:
+def test_title_and_star_are_kept_and_shown_by_the_link_and_the_history(saved_site: Site, saved: Saved) -> None:
     experiment_id, arms = saved.comparison("a prompt", 2)
     other, _ = saved.comparison("another", 2)
-    page = opened(site, experiment_id)
+    page = opened(saved_site, experiment_id)
     expect(page.locator(STAR)).to_have_attribute("aria-pressed", "false")
     rename(page, f"  {HOSTILE} ")
     expect(page.locator(TITLE)).to_have_value(HOSTILE)
@@ -64,7 +47,7 @@ def test_title_and_star_are_kept_and_shown_by_the_link_and_the_history(site: Sit
     page.reload()
     expect(page.locator(TITLE)).to_have_value(HOSTILE)
     expect(page.locator(STAR)).to_have_attribute("aria-pressed", "true")
-    history = site.open("/history")
+    history = saved_site.open("/history")
     lines = history.locator("[data-comparison]")
     expect(lines).to_have_count(2)
     line = history.locator(f"[data-comparison='{experiment_id}']")
@@ -76,11 +59,11 @@ def test_title_and_star_are_kept_and_shown_by_the_link_and_the_history(site: Sit
         assert one.locator("img").count() == 0
 
 
-def test_a_title_leaves_the_note_and_can_be_taken_away(site: Site, saved: Saved) -> None:
+def test_a_title_leaves_the_note_and_can_be_taken_away(saved_site: Site, saved: Saved) -> None:
     experiment_id, _ = saved.comparison("a prompt", 2)
     with saved.database.write() as session:
         session.get_one(Experiment, experiment_id).note = "why"
-    page = opened(site, experiment_id)
+    page = opened(saved_site, experiment_id)
     rename(page, "one")
     assert (stored(saved, experiment_id).title, stored(saved, experiment_id).note) == ("one", "why")
     page.fill(TITLE, "not this")
@@ -90,9 +73,9 @@ def test_a_title_leaves_the_note_and_can_be_taken_away(site: Site, saved: Saved)
     assert (stored(saved, experiment_id).title, stored(saved, experiment_id).note) == (None, "why")
 
 
-def test_leaving_the_field_saves_too_and_a_deleted_comparison_is_told(site: Site, saved: Saved) -> None:
+def test_leaving_the_field_saves_too_and_a_deleted_comparison_is_told(saved_site: Site, saved: Saved) -> None:
     experiment_id, _ = saved.comparison("a prompt", 2)
-    page = opened(site, experiment_id)
+    page = opened(saved_site, experiment_id)
     page.fill(TITLE, "by leaving")
     page.focus("#dl-prompt textarea")
     expect(page.locator(SAID)).to_have_text("saved")
@@ -105,18 +88,18 @@ def test_leaving_the_field_saves_too_and_a_deleted_comparison_is_told(site: Site
     expect(page.locator(TITLE)).to_have_value("too late")
 
 
-def test_a_page_without_a_comparison_names_none(site: Site) -> None:
-    page = site.open("/compare")
+def test_a_page_without_a_comparison_names_none(saved_site: Site) -> None:
+    page = saved_site.open("/compare")
     page.wait_for_selector("#dl-arms [data-add-arm]")
     expect(page.locator(".dl-kept")).to_be_hidden()
 
 
-def test_the_history_stars_comparisons_and_finds_them_by_it(site: Site, saved: Saved) -> None:
+def test_the_history_stars_comparisons_and_finds_them_by_it(saved_site: Site, saved: Saved) -> None:
     first, _ = saved.comparison("first", 3)
     second, arms = saved.comparison("second", 2)
     alone = saved.run("alone", is_starred=True)
     saved.run("neither")
-    page = site.open("/history")
+    page = saved_site.open("/history")
     line = page.locator(f"[data-comparison='{first}']")
     line.locator("[data-star]").click()
     expect(line.locator("[data-star]")).to_have_attribute("aria-pressed", "true")
@@ -129,7 +112,7 @@ def test_the_history_stars_comparisons_and_finds_them_by_it(site: Site, saved: S
     page.locator(f"[data-comparison='{second}'] [data-unfold]").click()
     page.locator(f"[data-run='{arms[1]}'] [data-star]").click()
     expect(page.locator(f"[data-run='{arms[1]}'] [data-star]")).to_have_attribute("aria-pressed", "true")
-    page.goto(f"{site.url}/history?starred=yes")
+    page.goto(f"{saved_site.url}/history?starred=yes")
     shown = (
         """() => [...document.querySelectorAll('.dl-place tbody tr')].map(r => r.dataset.run || r.dataset.comparison)"""
     )

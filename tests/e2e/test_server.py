@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.e2e.conftest import ServerThread
+from tests.e2e.server import ServerThread
 from tests.fakes.app import FakeStack
 
 PATHS = [

@@ -2,39 +2,23 @@
 
 import csv
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from models.db.runs import Run
 from tests.e2e.conftest import Site
-from tests.e2e.saved_site import Saved, serving
+from tests.e2e.saved_site import Saved
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def saved(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Saved]:
-    path = tmp_path / "saved.sqlite3"
-    path.write_bytes(migrated_sqlite.read_bytes())
-    with serving(path) as saved:
-        yield saved
-
-
-@pytest.fixture
-def site(saved: Saved, chromium: Browser) -> Iterator[Site]:
-    site = Site(saved.url, chromium)
-    yield site
-    site.close()
-
-
-def test_export_delete_import_gives_the_same_back(site: Site, saved: Saved, tmp_path: Path) -> None:
+def test_export_delete_import_gives_the_same_back(saved_site: Site, saved: Saved, tmp_path: Path) -> None:
     run_id = saved.run("=1+1", " \0 odd \u2028 text", tags=["t"], title="named")
     saved.run("other")
-    page = site.open("/history")
+    page = saved_site.open("/history")
     page.locator(f"[data-run='{run_id}']").locator(".dl-pick").click()
     with page.expect_download() as download:
         page.click("[data-export-chosen=jsonl]")
