@@ -30,8 +30,9 @@ from app.render.chat import Editor, editor_of, is_chat, template_shown
 from app.render.form import Form, settings_of, split
 from app.render.inspector import EMPTY, inspector
 from app.render.live import RunView
+from app.render.start import Start
 from app.streaming import SKIP, Update
-from app.submit import with_seed
+from app.submit import draw_seed, with_seed
 from models.chat import Chat
 from models.errors import DecodeLabError, RefusedError
 from models.events import RunKind
@@ -63,19 +64,34 @@ class PlaygroundHandlers:
             async for update in updates:
                 yield update
 
-    async def open_run(self, run_id: str | None) -> AsyncGenerator[Update]:
-        """A run's link was opened: prompt, chat, form, budget, then everything of `run`."""
-        if not run_id:
-            yield (SKIP,) * 11
-            return
+    async def open_link(self, run_id: str | None, start: str | None) -> AsyncGenerator[Update]:
+        """The page was opened: prompt, chat, form, budget, then everything of `run`.
+
+        `start` is what stood in the forms before, as `Start` reads it; beside a run it goes before what that run had.
+        """
         try:
-            detail = await asyncio.to_thread(self._parts.history.run, run_id)
+            head = _head(Start.parse(start)) if start else None
         except DecodeLabError as exc:
             yield SKIP, SKIP, SKIP, new_budget(), SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
             return
-        prompt = SKIP if detail.messages is not None else detail.prompt
-        editor = gr.update(value=editor_of(detail.messages))
-        head: Update = (prompt, editor, *map(whole, split(detail.settings)))
+        if not run_id:
+            yield *(head or (SKIP,) * 4), *(SKIP,) * 7
+            return
+        async with aclosing(self.open_run(run_id, head)) as updates:
+            async for update in updates:
+                yield update
+
+    async def open_run(self, run_id: str, head: Update | None = None) -> AsyncGenerator[Update]:
+        """A run, with `head` or its own prompt, chat, form and budget; then everything of `run`."""
+        try:
+            detail = await asyncio.to_thread(self._parts.history.run, run_id)
+        except DecodeLabError as exc:
+            yield *(head or (SKIP, SKIP, SKIP, new_budget())), *(SKIP,) * 4, notices.alert(exc), SKIP, SKIP
+            return
+        if head is None:
+            prompt = SKIP if detail.messages is not None else detail.prompt
+            editor = gr.update(value=editor_of(detail.messages))
+            head = (prompt, editor, *map(whole, split(detail.settings)))
         view = RunView(run_id, detail.settings, detail.kind is RunKind.SCORE, fork_position=detail.fork_position)
         updates = self._watch(view)
         async with aclosing(with_head(head, updates)) as headed:
@@ -170,6 +186,14 @@ class PlaygroundHandlers:
             return branches(self._parts.history.family(run_id), run_id)
         except DecodeLabError:
             return ""
+
+
+def _head(start: Start) -> Update:
+    """Prompt, chat, form, budget. The text of a completion stays where a chat is what was written last."""
+    prompt = start.prompt if start.chat is None else SKIP
+    editor = editor_of(None if start.chat is None else start.chat.as_list())
+    budget = {**start.budget, "seed": start.budget.get("seed") or str(draw_seed())}
+    return prompt, gr.update(value=editor), whole(start.form), whole(budget)
 
 
 def _fork(event: gr.EventData) -> Fork:

@@ -124,7 +124,7 @@ def compare_link() -> gr.HTML:
     return gr.HTML(
         {},
         html_template=fixed('<a class="dl-link" href="./compare">Compare these settings</a>'),
-        js_on_load=script("compare_link.js"),
+        js_on_load=script("draft.js", "compare_link.js"),
         apply_default_css=False,
         elem_id="dl-compare-link",
     )
@@ -200,7 +200,7 @@ def _form(template: str, elem_id: str, *, draws_seed: bool) -> gr.HTML:
     return gr.HTML(
         {},
         html_template=fixed(template),
-        js_on_load=script("panel.js"),
+        js_on_load=script("draft.js", "panel.js"),
         apply_default_css=False,
         elem_id=elem_id,
         neutral=_neutral(),

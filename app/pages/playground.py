@@ -17,13 +17,15 @@ from app.pages.controls import (
     strip_component,
 )
 from app.pages.examine import examine_folds
-from app.pages.frame import PRIVATE, SHORT, STREAM, Frame, frame, keep_status, query_js
+from app.pages.frame import PRIVATE, SHORT, STREAM, Frame, frame, keep_status
 from app.render.inspector import EMPTY
+from app.theme import script
 
 # What `app.render.start.Start` reads.
 _COMPARED_JS = """(prompt, chat, form, budget, checkpoint) => ({
   ...(chat?.mode === 'chat' ? { messages: chat.messages, checkpoint } : { prompt }), form, budget,
 })"""
+_LINK_JS = f"() => {{ {script('draft.js')}\nreturn [namedRun(), startText()]; }}"
 
 
 def playground(demo: gr.Blocks, handlers: Handlers) -> None:
@@ -47,12 +49,12 @@ def playground(demo: gr.Blocks, handlers: Handlers) -> None:
             steps()
             inspector = plain(EMPTY, "dl-inspector")
     run_id = gr.Textbox(visible="hidden", elem_id="dl-run-id", label="run id")
-    link = gr.Textbox(visible="hidden", label="link")
+    link = [gr.Textbox(visible="hidden", label=f"asked {name}") for name in ("run", "start")]
 
     watched = [strip, facts, inspector, run_id, top.alert, run, stop]
     opened = [prompt, chat, settings, budget, *watched]
     run.click(handlers.playground.run, [prompt, chat, settings, budget, top.checkpoint], watched, **STREAM)
-    demo.load(handlers.playground.open_run, [link], opened, js=query_js("run"), **STREAM)
+    demo.load(handlers.playground.open_link, link, opened, js=_LINK_JS, **STREAM)
     strip.submit(handlers.playground.branch, [budget], opened, **STREAM)
     stop.click(handlers.playground.stop, [run_id], [top.alert, stop], **SHORT)
     strip.select(handlers.playground.inspect, [top.checkpoint], [inspector], trigger_mode="multiple", **SHORT)

@@ -1,4 +1,4 @@
-"""What a comparison begins with when it is opened from the playground: the prompt and the settings that stood there."""
+"""What stood on the playground, run or not: a comparison begins with it, and the playground when it is opened again."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -34,7 +34,7 @@ class Start:
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise RefusedError("The link's prompt and settings are damaged; open Compare from the playground again.")
+            raise RefusedError("The link's prompt and settings are damaged; make it again on the playground.")
         messages = values.get("messages")
         return cls(
             prompt=_text(values.get("prompt")),

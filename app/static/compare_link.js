@@ -13,5 +13,12 @@ function show() {
     : 'Compare opens with this prompt and these settings as its first arm';
 }
 
-watch('value', show);
+/* What the page fills in by itself is no draft. */
+let isTouched = false;
+for (const gesture of ['input', 'click']) document.addEventListener(gesture, () => { isTouched = true; }, { capture: true });
+
+watch('value', () => {
+  show();
+  if (isTouched) keepDraft(props.value);
+});
 show();

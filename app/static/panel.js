@@ -124,7 +124,7 @@ element.addEventListener('click', (event) => {
 function newSeed() { form.seed = String(crypto.getRandomValues(new Uint32Array(1))[0]); }
 
 /* A page that opens a link gets its seed from the server. One drawn here meanwhile could arrive after it and win. */
-const isOpening = /[?&#](run|experiment|from|start)=/.test(location.search + location.hash);
+const isOpening = /[?&](run|experiment|from)=/.test(location.search) || startText() !== null;
 
 function take() {
   Object.keys(form).forEach((field) => { delete form[field]; });

@@ -120,3 +120,66 @@ def test_a_prompt_beyond_any_address_is_left_out_and_that_is_said(site: Site, st
     }""")
     expect(page.locator(LINK)).to_have_attribute("title", re.compile("too long"))
     assert page.get_attribute(LINK, "href") == "./compare"
+
+
+def test_what_was_typed_and_not_run_outlives_a_reload(site: Site, stack: FakeStack) -> None:
+    page = site.open()
+    page.fill("#dl-prompt textarea", "not run <b>")
+    page.fill("#dl-c-temperature", "hot")  # wrong, and still what was typed
+    page.fill("#dl-c-max_tokens", "9")
+    carried(page, "not run <b>", "hot", "9")
+    seed = page.input_value("#dl-c-seed")
+    for is_reload in (True, False):
+        if is_reload:
+            page.reload()
+        else:
+            page.click("#dl-nav a >> text=History")
+            page.click("#dl-nav a >> text=Playground")
+        expect(page.locator("#dl-prompt textarea")).to_have_value("not run <b>")
+        expect(page.locator("#dl-c-temperature")).to_have_value("hot")
+        expect(page.locator("#dl-c-max_tokens")).to_have_value("9")
+        expect(page.locator("#dl-c-seed")).to_have_value(seed)
+    other = site.open()
+    expect(other.locator("#dl-prompt textarea")).to_have_value("The capital of France is")
+
+
+def test_a_draft_belongs_to_the_run_that_was_open(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    first, second = (stack.submit(prompt, Settings(seed=5, top_k=40)) for prompt in ("first", "second"))
+    page = site.open(f"/?run={first}")
+    wait_for_end(page)
+    carried(page, "first")
+    page.fill("#dl-prompt textarea", "first, and more")
+    carried(page, "first, and more", "40")
+    page.reload()
+    wait_for_end(page)
+    expect(page.locator("#dl-prompt textarea")).to_have_value("first, and more")
+    expect(page.locator("#dl-c-top_k")).to_have_value("40")
+    assert page.get_attribute("#dl-strip .dl-strip", "data-state") == "ended"
+    page.goto(f"{site.url}/?run={second}")
+    wait_for_end(page)
+    expect(page.locator("#dl-prompt textarea")).to_have_value("second")
+
+
+def test_a_draft_of_a_chat_comes_back_as_one(site: Site, stack: FakeStack) -> None:
+    page = site.open()
+    page.click("[data-mode='chat']")
+    page.fill(".dl-messages textarea", "hi <b>")
+    carried(page, "hi <b>")
+    page.reload()
+    expect(page.locator(".dl-messages textarea")).to_have_value("hi <b>")
+    expect(page.locator("[data-mode='chat']")).to_have_attribute("aria-checked", "true")
+
+
+def test_the_playground_opens_a_link_to_prompt_and_settings(site: Site, stack: FakeStack) -> None:
+    start = {"prompt": "by link", "form": {"top_k": "5"}, "budget": {"seed": "7"}}
+    page = site.open(f"/#start={quote(json.dumps(start))}")
+    expect(page.locator("#dl-prompt textarea")).to_have_value("by link")
+    expect(page.locator("#dl-c-top_k")).to_have_value("5")
+    page.click("#dl-run")
+    page.wait_for_url(re.compile(r"/\?run=[^#]+$"))
+    (run,) = stack.runs.values()
+    assert (run.prompt, run.settings) == ("by link", Settings(seed=7, top_k=5))
+    damaged = site.open("/#start=nonsense")
+    expect(damaged.locator("[role=alert]")).to_contain_text("damaged")
+    expect(damaged.locator("#dl-c-seed")).not_to_have_value("")
