@@ -55,6 +55,27 @@ def changed_words(changed: Mapping[str, Any]) -> str:
     return ", ".join(f"{field} {_short(field, value)}" for field, value in changed.items() if field != "max_tokens")
 
 
+def differing_words(settings: Settings, base: Settings) -> str:
+    """What sets `settings` apart from `base`: `temperature 0.7 instead of 0.2, top_p 0.9 instead of off`. Not escaped.
+
+    Of lists it says only that they are others; the seed is no part of it.
+    """
+    ours, theirs = settings.as_dict(), base.as_dict()
+    fields = [field for field in ours if field != "seed" and ours[field] != theirs[field]]
+    return ", ".join(_difference(field, ours[field], theirs[field]) for field in fields)
+
+
+def _difference(field: str, value: Any, other: Any) -> str:
+    if field in ("order", "constraint") or isinstance(value, list | dict):
+        return f"another {field}"
+    return f"{field} {_named(field, value)} instead of {_named(field, other)}"
+
+
+def _named(field: str, value: Any) -> str:
+    off = CONTROLS[field].off if field in CONTROLS else ""
+    return off if off and value == getattr(NEUTRAL, field) else _short(field, value)
+
+
 def _short(field: str, value: Any) -> str:
     if field == "order":
         return "changed"
@@ -62,8 +83,8 @@ def _short(field: str, value: Any) -> str:
         return " ".join(value)  # its kind
     if isinstance(value, list | dict):
         return str(len(value))
-    if value is True:
-        return "on"
+    if value is None or isinstance(value, bool):
+        return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from app.compare import explain
 from app.render.comparison import Arm, CompareView
 from app.render.ending import reason_words
+from app.render.form import differing_words
 from app.render.measures import JUDGED, MEASURES, Measure, interval_of, shown, values_of
 from app.render.text import decimal, esc
 from app.verdicts import Difference, Verdict, verdict
@@ -23,11 +24,19 @@ def sentence(base: Arm, arm: Arm, *, verb: str = "leaves") -> str:
     if arm.divergence is not None:
         words = esc(explain(arm.divergence, a=base.name, b=arm.name))
         return (
-            f'<p class="dl-divergence"><b>{esc(arm.name)}</b> {verb} {esc(base.name)}. {words} '
+            f'<p class="dl-divergence"><b>{esc(arm.name)}</b>{_apart(base, arm)} {verb} {esc(base.name)}. {words} '
             f"{ledgers_button(arm, 'both ledgers')}</p>"
         )
     same = "is the same, token for token, as" if arm.view.ended and base.view.ended else "is so far the same as"
     return f'<p class="dl-divergence dl-soft"><b>{esc(arm.name)}</b> {same} {esc(base.name)}.</p>'
+
+
+def _apart(base: Arm, arm: Arm) -> str:
+    """The controls that may have parted the two; nothing where the settings are the same or not known."""
+    if base.view.settings is None or arm.view.settings is None:
+        return ""
+    words = differing_words(arm.view.settings, base.view.settings)
+    return f", with {esc(words)}," if words else ""
 
 
 def ledgers_button(arm: Arm, words: str) -> str:

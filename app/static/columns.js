@@ -209,10 +209,21 @@ document.addEventListener('click', (event) => {
   const i = props.value.arms.findIndex((arm) => arm.run === button.dataset.ledgers);
   if (i < 0) return;
   openLedgers(i);
-  const ledgers = document.getElementById('dl-inspectors');
-  const seen = new MutationObserver(() => { seen.disconnect(); ledgers.scrollIntoView({ block: 'nearest' }); });
-  seen.observe(ledgers, { childList: true, subtree: true });
+  revealLedgers(props.value.arms[i].divergence);
 });
+
+/* Scroll to the ledgers of token `at` as soon as they are there; what comes before them while arms stream is not it. */
+function revealLedgers(at) {
+  const ledgers = document.getElementById('dl-inspectors');
+  const reveal = () => {
+    if (!ledgers.querySelector(`[data-position="${at}"]`)) return;
+    seen.disconnect();
+    ledgers.scrollIntoView({ block: 'nearest' });
+  };
+  const seen = new MutationObserver(reveal);
+  seen.observe(ledgers, { childList: true, subtree: true });
+  reveal();
+}
 
 watch('value', show);
 show();

@@ -138,7 +138,7 @@ def test_another_baseline_while_the_arms_run_and_after(site: Site, stack: FakeSt
     page.click("#dl-run")
     page.wait_for_selector(".dl-column:nth-child(3) [data-i='9']")
     page.select_option("[data-baseline]", "2")
-    expect(page.locator("#dl-outcome")).to_contain_text("A leaves C. Token 8")
+    expect(page.locator("#dl-outcome")).to_contain_text("leaves C. Token 8")
     page.wait_for_url(re.compile("baseline=2"))
     expect(page.locator(".dl-column[data-state=ended]")).to_have_count(3)
     expect(page.locator("#dl-run")).to_be_enabled()

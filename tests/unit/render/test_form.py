@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.pages.controls import arms_component, settings_component
 from app.render.controls import CONTROLS
-from app.render.form import changed_words, form_of, neutral_text, settings_of
+from app.render.form import changed_words, differing_words, form_of, neutral_text, settings_of
 from models.constraint import Constraint
 from models.errors import SettingError
 from models.sampling import DEFAULT_ORDER, NEUTRAL, Scope, Settings
@@ -132,6 +132,18 @@ def test_changed_words() -> None:
     settings = Settings(temperature=0.2, stop=("a", "b"), ignore_eos=True, max_tokens=5, seed=3)
     settings = settings.with_changes(constraint={"regex": "a+"})
     assert changed_words(settings.changed()) == "temperature 0.2, constraint regex, stop 2, ignore_eos on"
+
+
+def test_differing_words() -> None:
+    cold = Settings(temperature=0.2, seed=1, stop=("a",))
+    warm = Settings(temperature=0.7, top_p=0.9, ignore_eos=True, seed=2, stop=("b",))
+    assert differing_words(warm, cold) == (
+        "temperature 0.7 instead of 0.2, top_p 0.9 instead of off, another stop, ignore_eos on instead of off"
+    )
+    assert differing_words(cold, cold.with_changes(seed=2)) == ""
+    assert differing_words(NEUTRAL, cold.with_changes(max_tokens=9, stop=())) == (
+        "temperature 1 instead of 0.2, max_tokens 128 instead of 9"
+    )
 
 
 def test_the_panels_are_plain_html() -> None:

@@ -97,11 +97,11 @@ def test_one_pair_is_no_verdict() -> None:
 
 def test_few_arms_have_a_sentence_each_and_many_the_first() -> None:
     arms = [[said(9, first=100 * i)] for i in range(4)]
-    assert outcome(view_of(*arms)).count("</b> leaves A.") == 3
+    assert outcome(view_of(*arms)).count("leaves A.") == 3
     late = [*said(5), token(5, 999)]
     many = outcome(view_of([said(9)], [said(9)], [late], [[*said(3), token(3, 998)]], [said(9)]))
     assert "2 of 4 arms leave A." in many
-    assert "<b>D</b> is the first that leaves A. Token 3" in many
+    assert "<b>D</b>, with top_k 3 instead of off, is the first that leaves A. Token 3" in many
     assert many.count('class="dl-divergence"') == 1
     assert "All 5 arms are the same, token for token." in outcome(view_of(*[[said(4)]] * 5))
 
@@ -112,8 +112,8 @@ def test_another_baseline_is_compared_anew() -> None:
     view.rebase(1)
     view.settle()
     assert [c["divergence"] for c in view.columns()["arms"]] == [3, 3, 4]
-    assert "<b>A</b> leaves B. Token 3" in outcome(view)
-    assert "<b>C</b> leaves B. B ended after 4 tokens; C goes on." in outcome(view)
+    assert "<b>A</b>, with top_k off instead of 1, leaves B. Token 3" in outcome(view)
+    assert "<b>C</b>, with top_k 2 instead of 1, leaves B. B ended after 4 tokens; C goes on." in outcome(view)
     assert view.columns()["arms"][2]["changes"] == [[4, 4, 4, 5]]
 
 
