@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Final
 
 from app.overview import QUANTILES, RATE, ActiveRun, FailedRun, QueueLine, Snapshot, Spread
@@ -45,13 +46,15 @@ def _section(title: str, body: str) -> str:
     return f'<section aria-label="{esc(title)}"><h2>{esc(title)}</h2>{body}</section>'
 
 
-def _table(head: str, rows: Sequence[str]) -> str:
+def _table(head: str, rows: Sequence[str], *, is_small: bool = False) -> str:
+    """A table; a small one fits a narrow page as it is."""
+    small = ' class="dl-small"' if is_small else ""
     cells = "".join(
         f'<th class="dl-num">{name[1:]}</th>' if name.startswith("#") else f"<th>{name}</th>"
         for name in head.split("|")
     )
     return (
-        f'<div class="dl-scroll" tabindex="0"><table><thead><tr>{cells}</tr></thead>'
+        f'<div class="dl-scroll" tabindex="0"><table{small}><thead><tr>{cells}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -121,16 +124,21 @@ def _attempt(run: ActiveRun) -> str:
 def _spreads(spreads: Sequence[Spread]) -> str:
     if not spreads:
         return '<p class="dl-hint">No run has ended yet.</p>'
-    rows = []
-    for spread in spreads:
-        name, what = _FIGURES[spread.figure]
-        numbers = "".join(_num(decimal(v, 1) if spread.figure == RATE else milliseconds(v)) for v in spread.values)
-        rows.append(
-            f'<tr data-figure="{spread.figure}"><td>{esc(spread.checkpoint)}</td>'
-            f'<td title="{esc(what)}">{name}</td>{numbers}{_num(count(spread.num_runs))}</tr>'
-        )
     heads = "|".join(f"#p{100 * q:.0f}" for q in QUANTILES)
-    return _table(f"checkpoint|figure|{heads}|#runs", rows)
+    return "".join(
+        f"<h3>{esc(checkpoint)}</h3>"
+        + _table(f"figure|{heads}|#runs", [_spread(spread) for spread in of_one], is_small=True)
+        for checkpoint, of_one in groupby(spreads, key=lambda spread: spread.checkpoint)
+    )
+
+
+def _spread(spread: Spread) -> str:
+    name, what = _FIGURES[spread.figure]
+    numbers = "".join(_num(decimal(v, 1) if spread.figure == RATE else milliseconds(v)) for v in spread.values)
+    return (
+        f'<tr data-figure="{spread.figure}"><td title="{esc(what)}">{name}</td>{numbers}'
+        f"{_num(count(spread.num_runs))}</tr>"
+    )
 
 
 def _failures(failures: Sequence[FailedRun]) -> str:
