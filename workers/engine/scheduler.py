@@ -26,9 +26,9 @@ LEAST_POSITIONS: Final = 8
 
 
 def budget_beside(num_decoding: int) -> int:
-    """Budget of a step in which so many others decode: about two such steps' time. With more of them a step is longer
-    anyway."""
-    return min(32 + 2 * num_decoding, CHUNK_POSITIONS)
+    """Budget of a step in which so many others decode: about one such step's time. With more of them a
+    step is longer anyway."""
+    return min(20 + 2 * num_decoding, CHUNK_POSITIONS)
 
 
 def num_chunks(num_positions: int) -> int:
