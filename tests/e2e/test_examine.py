@@ -194,7 +194,7 @@ def test_a_question_is_dropped_when_its_page_is_left(site: Site, stack: FakeStac
     page.click(f"{fold} [data-ask]")
     wait_until(lambda: stack.examiner.num_open == 1, what="the question")
     page.context.close()
-    wait_until(lambda: stack.examiner.num_open == 0, timeout_s=30, what="the end of the question")
+    wait_until(lambda: stack.examiner.num_open == 0, what="the end of the question")
 
 
 def test_hostile_pieces_are_text_in_every_fold(site: Site, stack: FakeStack) -> None:

@@ -73,7 +73,7 @@ def shown(site: Site, stack: FakeStack, pieces: list[str], **context: Any) -> Pa
       }).observe(document.querySelector('#dl-strip .dl-text'), { childList: true, subtree: true });
     }""")
     page.click("#dl-run")
-    wait_for_end(page, 60_000)
+    wait_for_end(page)
     return page
 
 

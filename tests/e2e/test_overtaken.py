@@ -43,9 +43,9 @@ def test_the_inspector_shows_the_token_that_was_chosen_last(
     wait_for_end(page)
     held = Held(stack, monkeypatch)
     page.click("#dl-strip [data-i='2']")
-    wait_until(lambda: held.asked == [2], timeout_s=15, what="the first question")
+    wait_until(lambda: held.asked == [2], what="the first question")
     page.click("#dl-strip [data-i='5']")
-    wait_until(lambda: held.asked == [2, 5], timeout_s=15, what="the second question")
+    wait_until(lambda: held.asked == [2, 5], what="the second question")
     for position in order:
         held.let_go.add(position)
         page.wait_for_timeout(300)
@@ -63,7 +63,7 @@ def test_the_inspectors_of_arms_show_the_token_that_was_chosen_last(
     held = Held(stack, monkeypatch)
     for position in (1, 3):
         page.click(f".dl-column:nth-child(1) [data-i='{position}']")
-        wait_until(lambda: position in held.asked, timeout_s=15, what="the question")  # noqa: B023 -- called at once
+        wait_until(lambda: position in held.asked, what="the question")  # noqa: B023 -- called at once
     for position in (3, 1):
         held.let_go.add(position)
         page.wait_for_timeout(300)
@@ -83,7 +83,7 @@ def test_a_control_that_moves_while_a_what_if_computes_is_answered(site: Site, s
     for temperature in ("0.5", "0.6", "1.6"):
         asked = stack.examiner.num_asked
         page.fill("#dl-w-temperature", temperature)
-        wait_until(lambda: stack.examiner.num_asked > asked, timeout_s=15, what="the question")  # noqa: B023 -- at once
+        wait_until(lambda: stack.examiner.num_asked > asked, what="the question")  # noqa: B023 -- at once
     page.wait_for_selector('[data-fold="what-if"]:not([data-busy]) .dl-diverges')
     assert [settings.temperature for settings in stack.examiner.asked[-1:]] == [1.6]
-    wait_until(lambda: stack.examiner.num_open == 0, timeout_s=15, what="the end of the questions that were overtaken")
+    wait_until(lambda: stack.examiner.num_open == 0, what="the end of the questions that were overtaken")

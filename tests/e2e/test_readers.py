@@ -36,7 +36,7 @@ def column(number: int) -> str:
 
 
 def wait_for_arms(page: Page, number: int) -> None:
-    expect(page.locator(".dl-column[data-state=ended]")).to_have_count(number, timeout=60_000)
+    expect(page.locator(".dl-column[data-state=ended]")).to_have_count(number)
     expect(page.locator("#dl-run")).to_be_enabled()
 
 
@@ -55,7 +55,7 @@ def viewers_of(site: Site, run_id: str) -> list[Page]:
 
 
 def nobody_reads(stack: FakeStack) -> None:
-    wait_until(lambda: stack.num_readers == 0, timeout_s=30, what="the end of every reader")
+    wait_until(lambda: stack.num_readers == 0, what="the end of every reader")
 
 
 def hold(stack: FakeStack, run_ids: list[str]) -> Callable[[], None]:
@@ -87,7 +87,7 @@ def test_a_reload_and_a_second_browser_see_every_token_of_a_run_once(site: Site,
         assert indices(one) == list(range(NUM_SHOWN))
     release()
     for one in (page, other):
-        wait_for_end(one, 60_000)
+        wait_for_end(one)
         assert indices(one) == list(range(NUM_TOKENS))
         assert strip_text(one) == stack.run(run_id).text == TEXT
     assert len({one.inner_text("#dl-facts .dl-ending") for one in (page, other)}) == 1
@@ -127,7 +127,7 @@ def test_twenty_viewers_of_one_run_all_see_the_whole_text(site: Site, stack: Fak
     wait_until(lambda: stack.num_readers == NUM_VIEWERS, timeout_s=120, what="a reader for each")
     stack.runs[run_id].payloads.append(end)
     for viewer in viewers:
-        wait_for_end(viewer, SLOW_MS)
+        wait_for_end(viewer)
         assert strip_text(viewer) == TEXT
         assert indices(viewer) == list(range(NUM_TOKENS))
     nobody_reads(stack)
@@ -141,7 +141,7 @@ def test_viewers_that_leave_take_their_readers_with_them(site: Site, stack: Fake
     leaving: list[Callable[[Page], object]] = [Page.close, lambda page: page.goto("about:blank")]
     for number, viewer in enumerate(others):
         leaving[number % 2](viewer)
-    wait_until(lambda: stack.num_readers == 1, timeout_s=60, what="the end of the readers of those who left")
+    wait_until(lambda: stack.num_readers == 1, what="the end of the readers of those who left")
     assert stack.runs[run_id].cancelled_at is None
     first.goto("about:blank")
     nobody_reads(stack)

@@ -90,7 +90,7 @@ def test_stop_ends_the_run_and_says_so_everywhere(site: Site, history: History) 
     page.click("#dl-run")
     page.wait_for_selector("#dl-strip [data-i='5']")
     page.click("#dl-stop")
-    wait_for_end(page, 5000)
+    wait_for_end(page)
     detail = history.run(run_in_address(page))
     assert detail.stop is not None
     assert detail.stop.reason is StopReason.CANCELLED
@@ -118,7 +118,7 @@ def test_two_arms_and_both_are_found_after_a_restart_of_everything(site: Site, r
     page.fill("#dl-c-max_tokens", "40")
     page.click("#dl-run")
     page.wait_for_selector(".dl-column:nth-child(2) [data-i='3']")
-    expect(page.locator(".dl-column[data-state=ended]")).to_have_count(2, timeout=20_000)
+    expect(page.locator(".dl-column[data-state=ended]")).to_have_count(2)
     link = page.url
     texts = [strip_text(page, f".dl-column:nth-child({i}) .dl-text") for i in (1, 2)]
     page.goto("about:blank")
@@ -156,15 +156,15 @@ def test_redis_away_at_submit_is_a_sentence_and_nothing_is_lost(site: Site, real
     real.valkey.kill()
     try:
         page.click("#dl-run")
-        expect(page.locator("[role=alert]")).not_to_have_text("", timeout=15_000)
+        expect(page.locator("[role=alert]")).not_to_have_text("")
         assert page.input_value("#dl-prompt textarea") == PROMPT
         expect(page.locator("#dl-run")).to_be_visible()
-        expect(page.locator("#dl-status")).to_contain_text("does not answer", timeout=15_000)
+        expect(page.locator("#dl-status")).to_contain_text("does not answer")
     finally:
         real.valkey.start()
-    expect(page.locator("#dl-status")).to_contain_text("scripted", timeout=30_000)
+    expect(page.locator("#dl-status")).to_contain_text("scripted")
     page.click("#dl-run")
-    page.wait_for_selector("#dl-strip [data-i='0']", timeout=30_000)
+    page.wait_for_selector("#dl-strip [data-i='0']")
 
 
 def test_no_worker_names_the_command(site: Site, real: RealStack) -> None:
@@ -174,6 +174,6 @@ def test_no_worker_names_the_command(site: Site, real: RealStack) -> None:
         for key in client.scan_iter("decodelab:worker*"):
             client.delete(key)
     page = site.open()
-    expect(page.locator("#dl-status")).to_contain_text("decodelab worker", timeout=15_000)
+    expect(page.locator("#dl-status")).to_contain_text("decodelab worker")
     page.click("#dl-run")
     expect(page.locator("[role=alert]")).to_contain_text("decodelab worker")

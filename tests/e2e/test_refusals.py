@@ -73,4 +73,4 @@ def test_no_worker_is_told_with_the_command_and_comes_back_by_itself(site: Site,
     page = site.open()
     expect(page.locator("#dl-status")).to_contain_text("The queue does not answer")
     stack.failures.clear()
-    expect(page.locator("#dl-status")).to_contain_text("135 M parameters", timeout=9000)
+    expect(page.locator("#dl-status")).to_contain_text("135 M parameters")

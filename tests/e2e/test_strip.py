@@ -127,7 +127,7 @@ def test_a_long_run_draws_each_token_once_and_keeps_what_is_drawn(site: Site, st
     page.click("#dl-run")
     page.wait_for_selector("#dl-strip [data-i='0']")
     page.evaluate("document.querySelector('#dl-strip [data-i=\"0\"]').isTheFirst = true")
-    wait_for_end(page, 60_000)
+    wait_for_end(page)
     assert page.locator("#dl-strip .dl-t").count() == number
     assert page.evaluate("window.drawn.size") == number
     assert page.evaluate("document.querySelector('#dl-strip [data-i=\"0\"]').isTheFirst") is True

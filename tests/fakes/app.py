@@ -60,7 +60,7 @@ class FakeStack:
         self.queue_s = queue_s
         self.runs: dict[str, FakeRun] = {}
         self.experiments: dict[str, list[str]] = {}
-        self.num_readers = 0
+        self._readers: set[object] = set()  # a page that leaves late takes its reader from the set that it was in
         self.deaf_s = 0.0  # a cancelled run goes on for so long
         self.failures: dict[str, DecodeLabError] = {}
         self.texts: dict[tuple[int, int], str] = {}  # what an arm says under a seed, where that is not `text`
@@ -69,6 +69,10 @@ class FakeStack:
         self.failed: list[FailedRun] = []
         self.examiner = FakeExaminer(lambda run_id: self.run(run_id).tokens, lambda run_id: self._run(run_id).settings)
         self._ids = itertools.count(1)
+
+    @property
+    def num_readers(self) -> int:
+        return len(self._readers)
 
     @property
     def parts(self) -> Parts:
@@ -94,12 +98,7 @@ class FakeStack:
     # Submitter
 
     def submit(
-        self,
-        prompt: str | Chat,
-        settings: Settings,
-        *,
-        checkpoint: str | None = None,
-        given_text: str | None = None,
+        self, prompt: str | Chat, settings: Settings, *, checkpoint: str | None = None, given_text: str | None = None
     ) -> str:
         self._fail("submit")
         if not prompt:
@@ -143,7 +142,8 @@ class FakeStack:
     # Follower
 
     async def follow(self, run_id: str, after: int = -1) -> AsyncIterator[Event]:
-        self.num_readers += 1
+        readers, reader = self._readers, object()
+        readers.add(reader)
         try:
             run = self._run(run_id)
             while True:
@@ -154,7 +154,7 @@ class FakeStack:
                         return
                 await asyncio.sleep(0.01)
         finally:
-            self.num_readers -= 1
+            readers.discard(reader)
 
     # History: enough to list; what a person changes in it is tested over a real database (tests/e2e/test_history.py)
 

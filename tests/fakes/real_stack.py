@@ -52,7 +52,7 @@ class RealStack:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        wait_until(self._answers, timeout_s=60, what="the web server's answer")
+        wait_until(self._answers, what="the web server's answer")
 
     def kill(self) -> None:
         """Everything at once and without warning."""

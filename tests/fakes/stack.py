@@ -78,16 +78,13 @@ class Stack:
         with self.valkey.client() as client:
             return max(0, int(client.xlen(stream_key(run_id))) - 2)
 
-    def wait_tokens(self, run_id: str, number: int, timeout_s: float = 20) -> None:
-        wait_until(
-            lambda: self.num_tokens(run_id) >= number, timeout_s=timeout_s, what=f"token {number} of run {run_id}"
-        )
+    def wait_tokens(self, run_id: str, number: int) -> None:
+        wait_until(lambda: self.num_tokens(run_id) >= number, what=f"token {number} of run {run_id}")
 
-    def wait_ended(self, run_id: str, timeout_s: float = 30) -> Run:
+    def wait_ended(self, run_id: str) -> Run:
         """The row once the run has ended and its readers were told."""
         wait_until(
             lambda: Status(self.row(run_id).status).is_terminal and self.row(run_id).ended_published,
-            timeout_s=timeout_s,
             what=f"the end of run {run_id}",
         )
         return self.row(run_id)

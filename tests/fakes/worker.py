@@ -16,7 +16,7 @@ from typing import Any
 
 from models.names import WORKERS_KEY, worker_key
 from models.presence import WorkerPresence
-from tests.fakes.services import Valkey, wait_until
+from tests.fakes.services import PATIENCE_S, Valkey, wait_until
 
 SENTENCE = " the quick brown fox jumps over lazy dog and runs from a cat to see what is there in"
 TEXT = SENTENCE * 40  # 17 tokens each time, of which none begins like the prompts of the tests
@@ -106,7 +106,7 @@ class WorkerProcess:
         self._process.kill()
         self._process.join()
 
-    def wait(self, timeout_s: float = 20) -> int | None:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int | None:
         """The exit status; None when the process is still there."""
         self._process.join(timeout_s)
         status: int | None = self._process.exitcode

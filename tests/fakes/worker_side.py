@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from models.db.session import Database
-from tests.fakes.services import Valkey
+from tests.fakes.services import Valkey, wait_until
 from tests.fakes.stack import Stack
-from tests.fakes.worker import Plan, WorkerProcess
+from tests.fakes.worker import START_TIMEOUT_S, Plan, WorkerProcess
 
 StartWorker = Callable[..., WorkerProcess]
 
@@ -43,3 +43,16 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
     yield start
     for worker in workers:
         worker.kill()
+
+
+def replace_the_dead(stack: Stack, start: Callable[[], WorkerProcess], *, until: str) -> int:
+    """Start a worker, and another for each that dies, until the run `until` has ended; how many died."""
+    workers = [start()]
+
+    def has_ended() -> bool:
+        if workers[-1].has_left:
+            workers.append(start())
+        return stack.row(until).stop_reason is not None
+
+    wait_until(has_ended, timeout_s=2 * START_TIMEOUT_S, what=f"the end of run {until}")
+    return len(workers) - 1

@@ -7,7 +7,7 @@ from tests.fakes.arms import submit_arms
 from tests.fakes.services import wait_until
 from tests.fakes.stack import GREEDY, Stack, token_ids
 from tests.fakes.worker import Plan, WorkerProcess
-from tests.fakes.worker_side import StartWorker
+from tests.fakes.worker_side import StartWorker, replace_the_dead
 from tests.faults.test_worker_faults import stop_outside_a_write
 
 ARM = GREEDY.with_changes(max_tokens=60)
@@ -26,7 +26,7 @@ def owner_of(stack: Stack, arms: list[str], workers: list[WorkerProcess]) -> tup
 
 def check_whole(stack: Stack, arms: list[str], *, most_attempts: int = 2) -> None:
     for run_id in arms:
-        run = stack.wait_ended(run_id, timeout_s=60)
+        run = stack.wait_ended(run_id)
         assert (run.stop_reason, run.attempt <= most_attempts) == ("max_tokens", True)
         events = stack.check(run_id)
         assert token_ids(events) == token_ids(stack.check(arms[0]))
@@ -74,7 +74,7 @@ def test_a_worker_that_leaves_hands_its_arms_over(lite_stack: Stack, start_worke
     for run_id in arms:
         lite_stack.wait_tokens(run_id, 5)
     owner.signal(signal.SIGTERM)
-    assert owner.wait(30) == 0
+    assert owner.wait() == 0
     assert owner.presence is None
     check_whole(lite_stack, arms)
 
@@ -103,15 +103,10 @@ def test_an_arm_that_kills_its_worker_takes_none_of_the_others_with_it(
     """All four die together the first time; after that the arms that may have done it begin one at a time."""
     plan = Plan(step_s=0.002, faults={"K": {5: "kill"}})
     arms = submit_arms(lite_stack, 4, GREEDY.with_changes(max_tokens=200), prompts=("Q", "K", "Q", "Q"))
-    worker = start_worker(lite_stack, plan, rows=4)
-    give_up_at = time.monotonic() + 90
-    while lite_stack.row(arms[1]).stop_reason is None and time.monotonic() < give_up_at:
-        if worker.has_left:
-            worker = start_worker(lite_stack, plan, rows=4)
-        time.sleep(0.05)
+    replace_the_dead(lite_stack, lambda: start_worker(lite_stack, plan, rows=4), until=arms[1])
     poison = lite_stack.wait_ended(arms[1])
     assert (poison.stop_reason, poison.attempt) == ("worker_lost", 3)
     for run_id in (arms[0], *arms[2:]):
-        run = lite_stack.wait_ended(run_id, timeout_s=60)
+        run = lite_stack.wait_ended(run_id)
         assert (run.stop_reason, run.num_tokens) == ("max_tokens", 200)
         lite_stack.check(run_id)

@@ -48,12 +48,12 @@ def test_redis_dies_in_mid_run_and_comes_back(own_stack: Stack, start_worker: St
     )
     own_stack.valkey.start()
     for run_id in (*running, *waiting):
-        assert own_stack.wait_ended(run_id, timeout_s=30).stop_reason == "max_tokens"
+        assert own_stack.wait_ended(run_id).stop_reason == "max_tokens"
         events = own_stack.check(run_id, in_stream=False)
         assert Event.decode(own_stack.stream(run_id)[-1]) == events[-1]
         assert {event.attempt for event in events} == {1}
     after = own_stack.submit(settings=EIGHTY)
-    assert own_stack.wait_ended(after, timeout_s=30).stop_reason == "max_tokens"
+    assert own_stack.wait_ended(after).stop_reason == "max_tokens"
     own_stack.check(after)
 
 
@@ -63,7 +63,7 @@ def test_a_worker_leaves_when_told_while_redis_is_away(own_stack: Stack, start_w
     own_stack.wait_tokens(run_id, 5)
     own_stack.valkey.kill()
     worker.signal(signal.SIGTERM)
-    assert worker.wait(25) == 0
+    assert worker.wait() == 0
     assert own_stack.row(run_id).status in ("queued", "finished")
     own_stack.valkey.start()
     start_worker(own_stack)
@@ -93,7 +93,7 @@ def test_a_lost_message_is_sent_again_and_a_waiting_one_is_not(lite_stack: Stack
     lost = [lite_stack.submit(settings=EIGHTY) for _ in range(3)]
     with lite_stack.valkey.client() as client:
         client.delete(queue_for(CHECKPOINT))
-    wait_until(lambda: lite_stack.num_waiting() == 3, timeout_s=6, what="the lost messages on the queue")
+    wait_until(lambda: lite_stack.num_waiting() == 3, what="the lost messages on the queue")
     enqueued_at = [lite_stack.row(run_id).enqueued_at for run_id in lost]
     assert lite_stack.wait_ended(busy).stop_reason == "max_tokens"
     assert enqueued_at[1:] == [lite_stack.row(run_id).enqueued_at for run_id in lost[1:]], "sent again once only"
@@ -118,11 +118,11 @@ def test_a_full_redis_costs_the_stream_alone(lite_stack: Stack, start_worker: St
             wait_until(lambda: lite_stack.row(run_id).status == "finished", what="the end, in the table")
         finally:
             client.config_set("maxmemory", 0)
-    run = lite_stack.wait_ended(run_id, timeout_s=15)
+    run = lite_stack.wait_ended(run_id)
     assert (run.stop_reason, run.attempt) == ("max_tokens", 1)
     lite_stack.check(run_id, in_stream=False)
     after = lite_stack.submit(settings=EIGHTY)
-    assert lite_stack.wait_ended(after, timeout_s=20).stop_reason == "max_tokens"
+    assert lite_stack.wait_ended(after).stop_reason == "max_tokens"
 
 
 def test_connections_killed_again_and_again_slow_nothing_down(lite_stack: Stack, start_worker: StartWorker) -> None:

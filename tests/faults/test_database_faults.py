@@ -23,7 +23,7 @@ def test_a_lock_on_the_database_delays_the_saving_and_not_the_stream(
     lite_stack.wait_tokens(run_id, 10)
     with lite_stack.database.write() as session:
         session.execute(text("SELECT 1"))
-        lite_stack.wait_tokens(run_id, 100, timeout_s=10)
+        lite_stack.wait_tokens(run_id, 100)
         saved = lite_stack.row(run_id)
         assert (saved.status, saved.num_tokens < 100) == ("running", True)
     run = lite_stack.wait_ended(run_id)
@@ -44,12 +44,12 @@ def test_runs_that_end_while_the_database_is_away_are_saved_when_it_is_back(
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
         for run_id in runs:
-            stack.wait_tokens(run_id, 100, timeout_s=10)
+            stack.wait_tokens(run_id, 100)
         time.sleep(1)
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
-    wait_until(lambda: all(stack.row(run_id).status == "finished" for run_id in runs), timeout_s=10)
+    wait_until(lambda: all(stack.row(run_id).status == "finished" for run_id in runs))
     for run_id in runs:
-        run = stack.wait_ended(run_id, timeout_s=10)
+        run = stack.wait_ended(run_id)
         assert (run.stop_reason, run.attempt) == ("max_tokens", 1)
         stack.check(run_id)
     database.close()

@@ -11,7 +11,7 @@ from models.events import Event, Resumed, TokenPicked
 from tests.fakes.services import wait_until
 from tests.fakes.stack import GREEDY, Stack, token_ids
 from tests.fakes.worker import TEXT, Plan, WorkerProcess
-from tests.fakes.worker_side import StartWorker
+from tests.fakes.worker_side import StartWorker, replace_the_dead
 
 HUNDRED = GREEDY.with_changes(max_tokens=100)
 SAMPLED = HUNDRED.with_changes(temperature=1.5, seed=7)
@@ -79,14 +79,7 @@ def test_a_run_that_kills_its_worker_is_tried_three_times_and_ends(
     plan = Plan(step_s=0.005, faults={"K": {5: "kill"}})
     poison = lite_stack.submit("K", HUNDRED)
     others = [lite_stack.submit("Q", HUNDRED) for _ in range(6)]
-    deaths = 0
-    worker = start_worker(lite_stack, plan)
-    give_up_at = time.monotonic() + 40
-    while lite_stack.row(poison).stop_reason is None and time.monotonic() < give_up_at:
-        if worker.has_left:
-            deaths += 1
-            worker = start_worker(lite_stack, plan)
-        time.sleep(0.05)
+    deaths = replace_the_dead(lite_stack, lambda: start_worker(lite_stack, plan), until=poison)
     run = lite_stack.wait_ended(poison)
     assert (run.stop_reason, run.status, run.attempt, deaths) == ("worker_lost", "failed", 3, 3)
     assert (run.num_tokens, run.text) == (5, TEXT[: len(run.text)])
@@ -105,12 +98,7 @@ def test_the_neighbours_of_a_run_that_kills_its_worker_all_end_well(
     plan = Plan(step_s=0.002, faults={"K": {step: "kill"}})
     poison = lite_stack.submit("K", HUNDRED)
     neighbours = [lite_stack.submit("Q", GREEDY.with_changes(max_tokens=600)) for _ in range(3)]
-    worker = start_worker(lite_stack, plan, rows=4)
-    give_up_at = time.monotonic() + 60
-    while lite_stack.row(poison).stop_reason is None and time.monotonic() < give_up_at:
-        if worker.has_left:
-            worker = start_worker(lite_stack, plan, rows=4)
-        time.sleep(0.05)
+    replace_the_dead(lite_stack, lambda: start_worker(lite_stack, plan, rows=4), until=poison)
     run = lite_stack.wait_ended(poison)
     assert (run.stop_reason, run.attempt) == ("worker_lost", 3)
     assert "after 3 attempts" in str(run.stop)
@@ -130,23 +118,21 @@ def test_a_worker_that_is_told_to_leave_finishes_short_runs_and_hands_over_long_
     stack.wait_tokens(short, 5)
     worker.signal(signal.SIGTERM)
     late = stack.submit(settings=GREEDY.with_changes(max_tokens=5))
-    assert worker.wait(12) == 0
+    assert worker.wait() == 0
     assert worker.presence is None
     assert stack.row(short).stop_reason == "max_tokens"
     assert (stack.row(short).attempt, stack.row(long).status, stack.row(late).status) == (1, "queued", "queued")
     start_worker(stack)
     for run_id in (long, short, late):
-        assert stack.wait_ended(run_id, timeout_s=15).stop_reason == "max_tokens"
+        assert stack.wait_ended(run_id).stop_reason == "max_tokens"
         stack.check(run_id)
     assert attempts(stack.check(long)) == [1, 2]
 
 
 def test_a_worker_without_work_leaves_at_once(lite_stack: Stack, start_worker: StartWorker) -> None:
-    worker = start_worker(lite_stack, drain_s=30)
-    began = time.monotonic()
+    worker = start_worker(lite_stack, drain_s=600)
     worker.signal(signal.SIGTERM)
-    assert worker.wait(8) == 0
-    assert time.monotonic() - began < 5
+    assert worker.wait() == 0, "it does not drain for ten minutes"
 
 
 def test_a_worker_that_wakes_up_after_its_lease_writes_nothing(lite_stack: Stack, start_worker: StartWorker) -> None:
@@ -185,9 +171,9 @@ def test_a_device_that_hangs_ends_its_worker_and_the_run_goes_on_elsewhere(
 ) -> None:
     hanging = start_worker(lite_stack, Plan(step_s=0.005, faults={"H": {20: "hang"}}), watchdog_s=1.0)
     run_id = lite_stack.submit("H", HUNDRED)
-    assert hanging.wait(10) == 70
+    assert hanging.wait() == 70
     start_worker(lite_stack, SLOW)
-    assert lite_stack.wait_ended(run_id, timeout_s=5).stop_reason == "max_tokens"
+    assert lite_stack.wait_ended(run_id).stop_reason == "max_tokens"
     assert attempts(lite_stack.check(run_id)) == [1, 2]
 
 
@@ -220,7 +206,7 @@ def test_a_worker_that_dies_between_the_commit_and_the_news_leaves_one_ending(
     assert not lite_stack.row(run_id).ended_published
     start_worker(lite_stack, SLOW)
     start_worker(lite_stack, SLOW)
-    lite_stack.wait_ended(run_id, timeout_s=10)
+    lite_stack.wait_ended(run_id)
     time.sleep(1)
     events = lite_stack.check(run_id, in_stream=False)
     told = [Event.decode(data) for data in lite_stack.stream(run_id)]

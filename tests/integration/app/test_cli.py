@@ -74,7 +74,7 @@ def test_generate_prints_one_object(decodelab: Shell, worker: Worker, history: H
     told = events(run_id, [token(0, 1, text=" a"), token(1, 2, text=" b")])
     worker.save(run_id, told)  # an ending is saved before it is told
     worker.send(told)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     values = json.loads(out)
     assert process.returncode == 0
     assert (values["id"], values["text"], values["stop"]["reason"]) == (run_id, " a b", "max_tokens")
@@ -92,7 +92,7 @@ def test_text_appears_as_it_arrives(decodelab: Shell, worker: Worker, history: H
     assert process.stdout.read(2) == " a"  # while the run goes on
     worker.save(run_id, told)
     worker.send(told[3:])
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert out == " b\n"
     assert "eos" in err
     assert run_id in err
@@ -104,7 +104,7 @@ def test_a_failed_run_has_exit_status_1(decodelab: Shell, worker: Worker, histor
     process = decodelab.start("generate", "two", "--json")
     run_id = wait_for_run(history, worker)
     worker.save(run_id, events(run_id, [token(0, 1)], StopReason.ERROR_NUMERICAL))
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert json.loads(out)["stop"]["reason"] == "error:numerical"
 
@@ -121,7 +121,7 @@ def test_ctrl_c_cancels_the_run(decodelab: Shell, worker: Worker, history: Histo
     process.send_signal(signal.SIGINT)
     wait_until(lambda: history.run(run_id).cancel_requested, what="the request to cancel")
     worker.save(run_id, told)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "cancelled" in err
     assert "Traceback" not in err
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_a_waiting_run(decodelab: Shell, worker: Worker, history: Hi
     run_id = wait_for_run(history, worker)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(out)["status"] == "cancelled"
     assert history.run(run_id).status is Status.CANCELLED
@@ -145,7 +145,7 @@ def test_compare_prints_arms_and_divergence(decodelab: Shell, worker: Worker, hi
     wait_until(lambda: len(worker.queued_ids()) == 2, what="both arms")
     for run_id, last in zip(worker.queued_ids(), [2, 3], strict=True):
         worker.save(run_id, events(run_id, [token(0, 1), token(1, last)]))
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     values = json.loads(out)
     assert process.returncode == 0
     assert [arm["id"] for arm in values["arms"]] == worker.queued_ids()

@@ -74,7 +74,7 @@ def test_children_do_not_outlive_a_launcher_that_is_killed(tmp_path: Path) -> No
     assert child.is_running()
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, timeout_s=5)
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_dead_child_is_restarted_with_growing_pauses(tmp_path: Path) -> None:

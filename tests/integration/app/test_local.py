@@ -51,7 +51,7 @@ def start(checkpoint: Path, tmp_path: Path) -> Iterator[Start]:
 def interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Ctrl-C as a terminal sends it: to the whole group."""
     os.killpg(process.pid, signal.SIGINT)
-    return process.communicate(timeout=20)
+    return process.communicate(timeout=60)
 
 
 def wait_for_engine(process: subprocess.Popen[bytes]) -> None:

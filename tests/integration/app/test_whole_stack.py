@@ -183,7 +183,7 @@ def test_a_child_that_is_killed_comes_back(stack: LaunchedStack, name: str) -> N
     killed.kill()
     wait_until(lambda: stack.children.get(name, killed) != killed, what=f"a new {name}")
     assert f"{name} ended (killed by SIGKILL); restarting it" in stack.said
-    wait_until(stack.is_ready, timeout_s=60, what="a ready stack")
+    wait_until(stack.is_ready, what="a ready stack")
     assert generate(stack)["stop"]["reason"] == "max_tokens"
 
 

@@ -23,7 +23,7 @@ def wait_running(stack: Stack, run_ids: list[str]) -> None:
 
 def computed(stack: Stack, run_ids: list[str]) -> int:
     """Prompt positions that the passes of these runs have computed."""
-    return sum((stack.wait_ended(run_id, timeout_s=60).passes or {})["prompt_tokens_computed"] for run_id in run_ids)
+    return sum((stack.wait_ended(run_id).passes or {})["prompt_tokens_computed"] for run_id in run_ids)
 
 
 def test_all_arms_are_on_one_worker_and_their_prompt_is_computed_once(stack: Stack, start_worker: StartWorker) -> None:
@@ -64,7 +64,7 @@ def test_arms_beyond_the_rows_go_to_another_worker(lite_stack: Stack, start_work
     by_owner = [lite_stack.row(run_id).lease_owner for run_id in arms]
     assert sorted(by_owner.count(owner) for owner in set(by_owner)) == [4, 4]
     for run_id in arms:
-        assert lite_stack.wait_ended(run_id, timeout_s=60).attempt == 1
+        assert lite_stack.wait_ended(run_id).attempt == 1
         lite_stack.check(run_id)
 
 
@@ -81,7 +81,7 @@ def test_a_worker_has_no_more_runs_than_rows(lite_stack: Stack, start_worker: St
         most = max(most, rows.count("running"))
         return set(rows) == {"finished"}
 
-    wait_until(all_ended, timeout_s=60, what="the end of all runs")
+    wait_until(all_ended, what="the end of all runs")
     assert most <= 2
     for run_id in runs:
         assert lite_stack.wait_ended(run_id).attempt == 1

@@ -90,7 +90,7 @@ def test_a_worker_that_dies_amid_a_search(lite_stack: Stack, start_worker: Start
     settings = SEARCH.with_changes(max_tokens=20)
     first = start_worker(lite_stack, Plan(step_s=0.05))
     run_id = lite_stack.submit(settings=settings)
-    wait_until(lambda: len(lite_stack.stream(run_id)) == 2, timeout_s=20, what="the prefill")
+    wait_until(lambda: len(lite_stack.stream(run_id)) == 2, what="the prefill")
     first.kill()
     start_worker(lite_stack)
     run = lite_stack.wait_ended(run_id)
@@ -106,7 +106,7 @@ def test_a_search_that_is_stopped_shows_its_best_beam(
     limits = {"time_limit_s": 2} if reason == "time_limit" else {}
     start_worker(lite_stack, Plan(step_s=0.05), **limits)
     run_id = lite_stack.submit(settings=SEARCH.with_changes(max_tokens=500))
-    wait_until(lambda: len(lite_stack.stream(run_id)) == 2, timeout_s=20, what="the prefill")
+    wait_until(lambda: len(lite_stack.stream(run_id)) == 2, what="the prefill")
     if reason == "cancelled":
         lite_stack.request_cancel(run_id)
     run = lite_stack.wait_ended(run_id)

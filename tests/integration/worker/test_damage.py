@@ -122,5 +122,5 @@ def test_an_ending_that_cannot_be_read_holds_nobody_up(
         with lite_stack.database.read() as session:
             return bool(session.scalar(published, {"id": run_id}))
 
-    wait_until(is_settled, timeout_s=10, what="the sweeper to leave the run alone")
+    wait_until(is_settled, what="the sweeper to leave the run alone")
     assert not worker.has_left

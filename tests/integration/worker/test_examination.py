@@ -207,7 +207,7 @@ def test_a_page_that_leaves_is_not_computed_for(
         await asyncio.gather(question, return_exceptions=True)
 
     asyncio.run(left())
-    wait_until(lambda: not _taken(lite_stack), timeout_s=5, what="the end of the computation")
+    wait_until(lambda: not _taken(lite_stack), what="the end of the computation")
     with lite_stack.valkey.client() as client:
         assert not client.keys(answer_key("*"))
     assert asked(make_examiner().what_if(run_id, MANY)).first_difference is None  # the seat is free

@@ -42,7 +42,7 @@ def test_a_worker_says_what_it_serves_and_leaves_when_told(lite_stack: Stack, st
         assert client.ttl(tokenizer_key(presence.checkpoint.tokenizer_digest)) > 0
         assert Tokenizer.from_str(json.dumps(json.loads(tokenizer))).encode(" quick").ids
         worker.signal(signal.SIGTERM)
-        assert worker.wait(10) == 0
+        assert worker.wait() == 0
         assert client.zscore(WORKERS_KEY, presence.worker_id) is None
         assert client.get(worker_key(presence.worker_id)) is None
 
@@ -89,7 +89,7 @@ def test_the_health_check_knows_a_live_worker_from_none(lite_stack: Stack, start
     worker = start_worker(lite_stack)
     assert check().returncode == 0
     worker.signal(signal.SIGTERM)
-    assert worker.wait(10) == 0
+    assert worker.wait() == 0
     after = check()
     assert (after.returncode, after.stderr) == (1, "no worker on this host has announced itself in the last seconds\n")
 
@@ -113,7 +113,7 @@ def test_every_key_that_a_worker_leaves_has_a_time_to_live(lite_stack: Stack, st
     for _ in range(3):
         lite_stack.wait_ended(lite_stack.submit(settings=GREEDY.with_changes(max_tokens=3)))
     worker.signal(signal.SIGTERM)
-    assert worker.wait(10) == 0
+    assert worker.wait() == 0
     with lite_stack.valkey.client() as client:
         wait_until(lambda: not client.llen("generate.scripted"))
         lasting = {key.decode() for key in client.scan_iter() if client.ttl(key) < 0}

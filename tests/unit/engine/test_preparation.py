@@ -149,7 +149,7 @@ def test_an_interrupted_download_leaves_neither_files_nor_a_process(
             connection, _ = silent.accept()
             (pip,) = psutil.Process(process.pid).children()
             process.send_signal(number)
-            assert process.wait(10) == status
+            assert process.wait(60) == status
             connection.close()
         assert not pip.is_running()
     assert [item.name for item in (tmp_path / "checkpoints").iterdir()] == [".smollm2-135m-instruct.lock"]

@@ -64,7 +64,8 @@ class TestControls:
                 scores = logits
         (token,) = run(small, prompt, max_tokens=1, alternatives=100, **settings).tokens
         shown = sorted(token.candidates, key=lambda c: c.token_id)
-        assert [c.raw_logprob for c in shown] == pytest.approx(raw.tolist(), abs=2e-6)
+        # Two float32 passes of unlike shapes, whose last bits are a matter of the processor.
+        assert [c.raw_logprob for c in shown] == pytest.approx(raw.tolist(), abs=1e-5)
         mine = [-math.inf if c.logprob is None else c.logprob for c in shown]
         assert mine == pytest.approx((scores - np.log(np.exp(scores).sum())).tolist(), abs=1e-4)
 

@@ -49,7 +49,7 @@ def counting(number: int, seen: list[int], look: Callable[[], int]) -> Generator
 
 def test_a_computation_is_carried_out_on_the_device_thread(start: Start) -> None:
     host = start(FakeEngine())
-    assert host.compute(counting(3, [], lambda: 0)).result(5) == "device"
+    assert host.compute(counting(3, [], lambda: 0)).result(60) == "device"
 
 
 def test_every_piece_is_followed_by_a_step_of_those_that_run(start: Start) -> None:
@@ -57,7 +57,7 @@ def test_every_piece_is_followed_by_a_step_of_those_that_run(start: Start) -> No
     host = start(engine)
     host.submit(Request("a", (1,), Settings(seed=1)), lambda output: None)
     steps: list[int] = []
-    host.compute(counting(20, steps, lambda: engine.num_steps)).result(5)
+    host.compute(counting(20, steps, lambda: engine.num_steps)).result(60)
     assert [after - before for before, after in pairwise(steps)] == [1] * 19
     host.cancel("a")
 
@@ -68,7 +68,7 @@ def test_two_computations_take_turns(start: Start) -> None:
     are_both_there = threading.Event()
 
     def named(name: str) -> Generator[None, None, None]:
-        are_both_there.wait(5)
+        are_both_there.wait(60)
         for _ in range(3):
             order.append(name)
             yield
@@ -76,7 +76,7 @@ def test_two_computations_take_turns(start: Start) -> None:
     both = [host.compute(named(name)) for name in "ab"]
     are_both_there.set()
     for future in both:
-        future.result(5)
+        future.result(60)
     # The first piece of `a` may have waited alone; the command that brings `b` is obeyed right after it.
     assert order == ["a", "b"] * 3
 
@@ -89,7 +89,7 @@ def test_what_goes_wrong_is_told_to_who_asked_and_nobody_else(start: Start, fail
         raise NumericalError("NaN")
 
     with pytest.raises(NumericalError, match="NaN"):
-        host.compute(failing()).result(5)
+        host.compute(failing()).result(60)
     outputs: list[Output] = []
     host.submit(Request("a", (1,), Settings(seed=1)), outputs.append)
     wait_until(lambda: outputs and isinstance(outputs[-1].payload, Ended))
@@ -121,9 +121,9 @@ def test_one_that_nobody_waits_for_is_dropped_and_closed(start: Start) -> None:
             is_closed.set()
 
     future: Future[None] = host.compute(endless())
-    assert has_begun.wait(5)
+    assert has_begun.wait(60)
     assert future.cancel()
-    assert is_closed.wait(5)
+    assert is_closed.wait(60)
     with pytest.raises(CancelledError):
         future.result(1)
-    assert host.compute(counting(1, [], lambda: 0)).result(5) == "device"  # the host is free again
+    assert host.compute(counting(1, [], lambda: 0)).result(60) == "device"  # the host is free again

@@ -42,6 +42,6 @@ def test_the_device_thread_begins_with_what_it_is_told() -> None:
         on_idle=lambda: found.put(priority()),
     )
     host.start()
-    assert found.get(timeout=10) == min(priority() + 4, LOWEST)
+    assert found.get(timeout=60) == min(priority() + 4, LOWEST)
     host.stop()
     assert failures == []
