@@ -1,6 +1,7 @@
 """The folds that look back at a run: influence, cache check, what-if, replay.
 
-Each answers with its fold's value: `run` that it is about, `html` to show, `busy` while that is not the answer yet.
+Each answers with its fold's value: `run` that it is about, `serial` of the question, `html` to show, `busy` while
+that is not the answer yet.
 While a worker computes, something is sent every second, so that a page that was left is noticed and its question is
 dropped.
 """
@@ -37,34 +38,34 @@ class ExamineHandlers:
 
     async def influence(self, event: gr.EventData) -> AsyncGenerator[Shown]:
         """What each active control did to the run."""
-        run_id = str(event.run)
+        run_id, about = str(event.run), _about(event)
         try:
             run = await self._run(run_id)
             async with aclosing(patiently(self._parts.examiner.influence(run_id))) as answers:
                 async for found in answers:
-                    yield _busy(run_id) if found is None else _shown(run_id, _influence(found, run))
+                    yield _busy(about) if found is None else _shown(about, _influence(found, run))
         except DecodeLabError as exc:
-            yield _shown(run_id, notices.hint(exc))
+            yield _shown(about, notices.hint(exc))
 
     async def check_cache(self, event: gr.EventData) -> AsyncGenerator[Shown]:
         """The run with its cache against one pass without."""
-        run_id = str(event.run)
+        run_id, about = str(event.run), _about(event)
         try:
             run = await self._run(run_id)
             dtype = run.started.dtype if run.started else None
             async with aclosing(patiently(self._parts.examiner.check_cache(run_id))) as answers:
                 async for found in answers:
-                    yield _busy(run_id) if found is None else _shown(run_id, cache_check_words(found, dtype=dtype))
+                    yield _busy(about) if found is None else _shown(about, cache_check_words(found, dtype=dtype))
         except DecodeLabError as exc:
-            yield _shown(run_id, notices.hint(exc))
+            yield _shown(about, notices.hint(exc))
 
     async def what_if(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[Shown]:
-        """The run under other settings: `serial` is the question's, `own` the run's form, then strip and verdict.
+        """The run under other settings: `own` is the run's form, then strip and verdict.
 
         A question that a later one has overtaken is dropped.
         """
         is_newest = self._asked.ask(request)
-        run_id, serial = str(event.run), int(event.serial)
+        run_id, about = str(event.run), _about(event)
         own: dict[str, str] | None = None
         try:
             run = await self._run(run_id)
@@ -75,38 +76,37 @@ class ExamineHandlers:
                     if not is_newest():
                         return
                     if found is None:
-                        yield {**_busy(run_id), "serial": serial, "own": own}
+                        yield {**_busy(about), "own": own}
                         continue
                     first = found.first_difference
                     is_scored = run.kind is RunKind.SCORE
                     noun = "branch" if run.opening_ids else "run"
                     html = what_if_words(run.tokens, found, is_scored=is_scored, noun=noun)
                     yield {
-                        **_shown(run_id, html),
-                        "serial": serial,
+                        **_shown(about, html),
                         "own": own,
                         "lines": what_if_lines(run.tokens, found),
                         "first": None if first is None or is_scored else first.position,
                     }
         except DecodeLabError as exc:
-            yield {**_shown(run_id, notices.hint(exc)), "serial": serial, "own": own, "field": exc.field}
+            yield {**_shown(about, notices.hint(exc)), "own": own, "field": exc.field}
 
     async def replay(self, event: gr.EventData) -> AsyncGenerator[Shown]:
         """The same run again, a branch from the same tokens, and the verdict."""
-        run_id = str(event.run)
+        run_id, about = str(event.run), _about(event)
         try:
             run = await self._run(run_id)
             fresh_id = await asyncio.to_thread(self._parts.submitter.again, run)
             tokens: list[TokenPicked] = []
-            yield _busy(run_id, progress_words(run.tokens, tokens))
+            yield _busy(about, progress_words(run.tokens, tokens))
             async with aclosing(merged([self._parts.follower.follow(fresh_id)])) as batches:
                 async for batch in batches:
                     for _, item in batch:
                         _take(item, tokens)
-                    yield _busy(run_id, progress_words(run.tokens, tokens))
-            yield _shown(run_id, replay_words(run, await self._run(fresh_id)))
+                    yield _busy(about, progress_words(run.tokens, tokens))
+            yield _shown(about, replay_words(run, await self._run(fresh_id)))
         except DecodeLabError as exc:
-            yield _shown(run_id, notices.hint(exc))
+            yield _shown(about, notices.hint(exc))
 
     async def _run(self, run_id: str) -> RunDetail:
         return await asyncio.to_thread(self._parts.history.run, run_id)
@@ -136,9 +136,13 @@ def _take(item: Event | DecodeLabError, tokens: list[TokenPicked]) -> None:
         tokens.append(item.payload)
 
 
-def _shown(run_id: str, html: str) -> Shown:
-    return {"run": run_id, "html": html, "busy": False}
+def _about(event: gr.EventData) -> Shown:
+    return {"run": str(event.run), "serial": int(event.serial)}
 
 
-def _busy(run_id: str, html: str = '<p class="dl-hint">Computing …</p>') -> Shown:
-    return {"run": run_id, "html": html, "busy": True}
+def _shown(about: Shown, html: str) -> Shown:
+    return {**about, "html": html, "busy": False}
+
+
+def _busy(about: Shown, html: str = '<p class="dl-hint">Computing …</p>') -> Shown:
+    return {**about, "html": html, "busy": True}

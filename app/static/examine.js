@@ -6,6 +6,7 @@ const place = element.querySelector('.dl-fold-place');
 const button = element.querySelector('[data-ask]');
 let run = ''; // the ended run that the fold is about; '' while there is none
 let asked = ''; // the run that was asked about last
+let serial = 0; // of the last question: its answer carries it, and so is never what stood here before
 
 function say(words) {
   const line = document.createElement('p');
@@ -22,9 +23,10 @@ function setBusy(is) {
 
 function ask(more = {}) {
   asked = run;
+  serial += 1;
   if (!place.children.length) say('Computing …');
   setBusy(true);
-  trigger('select', { run, ...more });
+  trigger('select', { run, serial, ...more });
 }
 
 function open() {
@@ -47,7 +49,7 @@ function look() {
 
 function show() {
   const value = props.value;
-  if (!value || value.run !== run || !run || isStale(value)) return;
+  if (!value || value.run !== run || !run || value.serial !== serial) return;
   place.innerHTML = value.html;
   setBusy(value.busy);
   take(value);
@@ -56,7 +58,6 @@ function show() {
 /* What a fold with controls of its own does beside that. */
 let firstQuestion = () => ({});
 let forget = () => {};
-let isStale = () => false;
 let take = () => {};
 
 fold.addEventListener('toggle', open);

@@ -11,7 +11,6 @@ const restore = element.querySelector('[data-restore]');
 const WAIT_MS = 250;
 let own = null;
 let form = {};
-let serial = 0;
 let timer = 0;
 
 function fill() {
@@ -33,9 +32,9 @@ function fill() {
 function askLater() {
   fill();
   clearTimeout(timer);
-  serial += 1;
+  serial += 1; // what was asked before is not waited for any more
   setBusy(true);
-  timer = setTimeout(() => run && ask({ form, serial }), WAIT_MS);
+  timer = setTimeout(() => run && ask({ form }), WAIT_MS);
 }
 
 element.addEventListener('input', (event) => {
@@ -52,10 +51,7 @@ restore.addEventListener('click', () => {
   askLater();
 });
 
-firstQuestion = () => {
-  serial += 1;
-  return { form: null, serial };
-};
+firstQuestion = () => ({ form: null });
 
 forget = () => {
   clearTimeout(timer);
@@ -64,8 +60,6 @@ forget = () => {
   strip.clear('');
   fill();
 };
-
-isStale = (value) => value.serial !== serial;
 
 take = (value) => {
   if (value.own && !own) {
