@@ -67,15 +67,17 @@ class PlaygroundHandlers:
     async def open_link(self, run_id: str | None, start: str | None) -> AsyncGenerator[Update]:
         """The page was opened: prompt, chat, form, budget, then everything of `run`.
 
-        `start` is what stood in the forms before, as `Start` reads it; beside a run it goes before what that run had.
+        `start` is what stood in the forms before, as `Start` reads it; beside a run it goes before what that run had,
+        and counts for nothing where it cannot be read.
         """
+        head, alert = None, SKIP
         try:
             head = _head(Start.parse(start)) if start else None
         except DecodeLabError as exc:
-            yield SKIP, SKIP, SKIP, new_budget(), SKIP, SKIP, SKIP, SKIP, notices.alert(exc), SKIP, SKIP
-            return
+            if not run_id:
+                head, alert = (SKIP, SKIP, SKIP, new_budget()), notices.alert(exc)
         if not run_id:
-            yield *(head or (SKIP,) * 4), *(SKIP,) * 7
+            yield *(head or (SKIP,) * 4), *(SKIP,) * 4, alert, SKIP, SKIP
             return
         async with aclosing(self.open_run(run_id, head)) as updates:
             async for update in updates:
@@ -101,11 +103,11 @@ class PlaygroundHandlers:
     async def branch(self, budget: Form, event: gr.EventData) -> AsyncGenerator[Update]:
         """Go on from a token of an ended run with something else: everything of `open_run`."""
         nothing = (SKIP,) * 8
-        yield *nothing, notices.alert(None), *WAITING
+        yield *nothing, notices.alert(None), SKIP, SKIP
         try:
             run_id = await asyncio.to_thread(self._branch, str(event.run), _fork(event), budget or {})
         except DecodeLabError as exc:
-            yield *nothing, notices.alert(exc), *buttons(is_running=False)
+            yield *nothing, notices.alert(exc), SKIP, SKIP  # the run that was to be branched may go on, and be stopped
             return
         async with aclosing(self.open_run(run_id)) as updates:
             async for update in updates:

@@ -79,7 +79,7 @@ def strip_component() -> gr.HTML:
         '<p class="dl-under"><span class="dl-note" role="status"></span><span class="dl-made"></span>'
         '<span class="dl-hover"></span></p></div>'
     )
-    return _strip(template, ("playground.js",), "dl-strip")
+    return _strip(template, ("draft.js", "playground.js"), "dl-strip")
 
 
 def columns_component() -> gr.HTML:

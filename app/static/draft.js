@@ -5,18 +5,18 @@ const DRAFT = `decodelab.draft ${location.pathname}`;
 
 function namedRun() { return new URLSearchParams(location.search).get('run') || ''; }
 
-/* Prompt and settings to begin with, as text: those of a link, or else of the tab's draft; null without either. */
+/* Prompt and settings to begin with, as text: those of the tab's draft for this address, or else of a link; or null. */
 function startText() {
-  const linked = new URLSearchParams(location.hash.slice(1)).get('start');
-  if (linked) return linked;
-  try {
-    const draft = JSON.parse(sessionStorage.getItem(DRAFT));
-    return draft?.run === namedRun() ? draft.start : null;
-  } catch { return null; }
+  let draft = null;
+  try { draft = JSON.parse(sessionStorage.getItem(DRAFT)); } catch { /* none that can be read */ }
+  if (draft?.run === namedRun() && draft.hash === location.hash) return draft.start;
+  return new URLSearchParams(location.hash.slice(1)).get('start');
 }
 
 function keepDraft(value) {
   try {
-    sessionStorage.setItem(DRAFT, JSON.stringify({ run: namedRun(), start: JSON.stringify(value) }));
+    sessionStorage.setItem(DRAFT, JSON.stringify({ run: namedRun(), hash: location.hash, start: JSON.stringify(value) }));
   } catch { sessionStorage.removeItem(DRAFT); } // too long for the browser
 }
+
+function dropDraft() { sessionStorage.removeItem(DRAFT); }

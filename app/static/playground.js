@@ -33,7 +33,7 @@ function show() {
   const made = strip.tokens.length;
   element.querySelector('.dl-made').textContent = made ? `${made} token${made === 1 ? '' : 's'}` : '';
   if (view.fork !== null) strip.span(view.fork)?.classList.add('dl-fork');
-  showLink('run', view.run);
+  if (showLink('run', view.run)) dropDraft(); // what was typed has been run
   chooseAsked();
 }
 

@@ -230,12 +230,14 @@ function followPointer(area, strips, hover) {
   area.addEventListener('pointerleave', () => { hover.textContent = ''; });
 }
 
+/* Whether the address has changed. */
 function showLink(parameter, id) {
   const here = new URL(location.href);
-  if (!id || here.searchParams.get(parameter) === id) return;
+  if (!id || here.searchParams.get(parameter) === id) return false;
   here.search = here.hash = '';
   here.searchParams.set(parameter, id);
   history.pushState(null, '', here);
+  return true;
 }
 
 function reloadOnBack() {

@@ -80,4 +80,8 @@ def test_nothing_branches_while_the_run_goes_on_and_no_text_is_no_branch(site: S
     inspect(page, 1)
     page.locator("#dl-inspector [data-branch]").first.click()
     expect(page.locator("#dl-alert")).to_contain_text("still goes on")
+    expect(page.locator("#dl-run")).to_be_hidden()
     assert len(stack.runs) == 1
+    page.click("#dl-stop")
+    wait_for_end(page)
+    expect(page.locator("#dl-run")).to_be_enabled()

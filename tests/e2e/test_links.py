@@ -161,6 +161,34 @@ def test_a_draft_belongs_to_the_run_that_was_open(site: Site, stack: FakeStack) 
     expect(page.locator("#dl-prompt textarea")).to_have_value("second")
 
 
+def test_a_draft_that_was_run_is_none_any_more(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    first = stack.submit("first", Settings(seed=5))
+    page = site.open(f"/?run={first}")
+    wait_for_end(page)
+    page.fill("#dl-prompt textarea", "the next one")
+    carried(page, "the next one")
+    page.click("#dl-run")
+    page.wait_for_function("id => !location.search.includes(id)", arg=first)
+    wait_for_end(page)
+    page.go_back()
+    page.wait_for_url(re.compile(first))
+    wait_for_end(page)
+    expect(page.locator("#dl-prompt textarea")).to_have_value("first")
+
+
+def test_a_draft_that_no_run_can_be_made_of_keeps_no_run_away(site: Site, stack: FakeStack) -> None:
+    stack.token_s = stack.queue_s = 0
+    run_id = stack.submit("by link", Settings(seed=5))
+    page = site.open(f"/?run={run_id}")
+    wait_for_end(page)
+    draft = json.dumps({"run": run_id, "hash": "", "start": json.dumps({"messages": []})})
+    page.evaluate("draft => sessionStorage.setItem('decodelab.draft /', draft)", draft)
+    page.reload()
+    wait_for_end(page)
+    expect(page.locator("#dl-prompt textarea")).to_have_value("by link")
+
+
 def test_a_draft_of_a_chat_comes_back_as_one(site: Site, stack: FakeStack) -> None:
     page = site.open()
     page.click("[data-mode='chat']")
@@ -180,6 +208,13 @@ def test_the_playground_opens_a_link_to_prompt_and_settings(site: Site, stack: F
     page.wait_for_url(re.compile(r"/\?run=[^#]+$"))
     (run,) = stack.runs.values()
     assert (run.prompt, run.settings) == ("by link", Settings(seed=7, top_k=5))
+    page = site.open(f"/#start={quote(json.dumps(start))}")
+    expect(page.locator("#dl-prompt textarea")).to_have_value("by link")
+    page.fill("#dl-prompt textarea", "more than the link")
+    carried(page, "more than the link")
+    page.reload()
+    expect(page.locator("#dl-prompt textarea")).to_have_value("more than the link")
+    expect(page.locator("#dl-c-top_k")).to_have_value("5")
     damaged = site.open("/#start=nonsense")
     expect(damaged.locator("[role=alert]")).to_contain_text("damaged")
     expect(damaged.locator("#dl-c-seed")).not_to_have_value("")
