@@ -91,6 +91,8 @@ class History(RunChanges):
                 raise not_found(experiment_id, of="comparison")
             mine = (Run.experiment_id == experiment_id, Run.deleted_at.is_(None))
             runs = session.scalars(select(Run).where(*mine).order_by(*_ORDER_OF_ARMS)).all()
+            if not runs:
+                raise not_found(experiment_id, of="comparison")
             return ExperimentDetail(
                 id=experiment.id,
                 created_at=experiment.created_at,

@@ -1,6 +1,6 @@
 """What a person does to saved runs: a star, tags, a title, a note; deletion, its undoing, and the purge after it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,16 +84,20 @@ class RunChanges:
             session.execute(update(table).where(*there).values(**values))
 
     def discard(self, run_ids: Sequence[str], experiment_ids: Sequence[str] = ()) -> Discarded:
-        """Hide ended runs, and comparisons with theirs; what has not ended stays. `restore` undoes it for a minute."""
+        """Hide ended runs, and comparisons with theirs; what has not ended stays. `restore` undoes it for a minute.
+
+        A comparison whose last run goes is hidden with it.
+        """
         experiments = [check_id(i, of="comparison") for i in _bounded(experiment_ids)]
         wanted = Run.id.in_(_ids(run_ids)) | Run.experiment_id.in_(experiments)
         with self._database.write() as session:
-            found = session.execute(select(Run.id, Run.status).where(wanted, Run.deleted_at.is_(None))).all()
+            columns = select(Run.id, Run.status, Run.experiment_id)
+            found = session.execute(columns.where(wanted, Run.deleted_at.is_(None))).all()
             hidden = [row.id for row in found if row.status not in _ACTIVE]
             num_active = len(found) - len(hidden)
             for part in _chunks(hidden):
                 session.execute(update(Run).where(Run.id.in_(part)).values(deleted_at=database_now()))
-            gone = _emptied(session, experiments)
+            gone = _emptied(session, {*experiments, *(row.experiment_id for row in found if row.experiment_id)})
             session.execute(update(Experiment).where(Experiment.id.in_(gone)).values(deleted_at=database_now()))
         return Discarded(tuple(hidden), tuple(gone), num_active)
 
@@ -191,7 +195,7 @@ def _chunks(ids: Sequence[str]) -> Iterable[Sequence[str]]:
     return (ids[i : i + MAX_CHOSEN] for i in range(0, len(ids), MAX_CHOSEN))
 
 
-def _emptied(session: Session, experiment_ids: list[str]) -> list[str]:
+def _emptied(session: Session, experiment_ids: Collection[str]) -> list[str]:
     """Those of the comparisons that have no run left to show."""
     left = select(Run.id).where(Run.experiment_id == Experiment.id, Run.deleted_at.is_(None)).correlate(Experiment)
     query = select(Experiment.id).where(Experiment.id.in_(experiment_ids), ~left.exists())

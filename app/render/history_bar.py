@@ -25,7 +25,8 @@ def history_frame(checkpoints: Sequence[str]) -> str:
     return (
         f'<div class="dl-runs">{_search()}{_filters(checkpoints)}<div class="dl-chips" aria-label="active filters" '
         f'role="group"></div>{_line()}'
-        '<div class="dl-notice" role="status"></div><div class="dl-scroll dl-place"></div>'
+        '<div class="dl-notice" role="status"></div><div class="dl-undo" role="status"></div>'
+        '<div class="dl-scroll dl-place"></div>'
         '<button type="button" class="dl-button" data-more hidden>Older runs</button>'
         '<p class="dl-hint dl-keys-hint">↑ ↓ move · Enter opens · x selects · s stars · e edits · → ← unfold, fold · '
         "/ searches</p></div>"

@@ -21,7 +21,7 @@ function readAddress() {
   const query = new URLSearchParams(window.location.search);
   parameters = {};
   for (const name of [...NAMES, 'sort', 'order']) if (query.get(name)) parameters[name] = query.get(name);
-  showInputs();
+  showInputs({ withFocused: true });
 }
 
 function writeAddress(isNewPlace) {
@@ -32,9 +32,9 @@ function writeAddress(isNewPlace) {
   if (here.href !== window.location.href) window.history[isNewPlace ? 'pushState' : 'replaceState'](null, '', here);
 }
 
-function showInputs() {
+function showInputs({ withFocused = false } = {}) {
   for (const input of [search, ...panel.querySelectorAll('[name]')]) {
-    if (input === document.activeElement) continue;
+    if (input === document.activeElement && !withFocused) continue;
     const text = parameters[input.name] || '';
     if (input.tagName === 'SELECT' && text && ![...input.options].some((option) => option.value === text)) {
       input.add(new Option(text, text));

@@ -101,9 +101,12 @@ async function discard() {
   offerUndo(answer);
 }
 
+/* In a place of its own: what is said meanwhile of something else leaves it there, and it leaves that. */
 function offerUndo(answer) {
-  say(answer.said);
+  const place = $('.dl-undo');
   clearTimeout(undoTimer);
+  place.textContent = answer.said;
+  undoTimer = setTimeout(() => place.replaceChildren(), UNDO_MS);
   if (!answer.runs.length) return;
   const button = document.createElement('button');
   button.type = 'button';
@@ -112,12 +115,10 @@ function offerUndo(answer) {
   button.addEventListener('click', async () => {
     const back = await ask('restore', { runs: answer.runs, comparisons: answer.comparisons });
     if (back.failed) return;
-    clearTimeout(undoTimer);
     await list();
-    say(back.said);
+    place.textContent = back.said;
   });
-  $('.dl-notice').append(' ', button);
-  undoTimer = setTimeout(() => say(''), UNDO_MS);
+  place.append(' ', button);
 }
 
 $('.dl-tagging').addEventListener('submit', async (event) => {

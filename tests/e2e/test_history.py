@@ -197,14 +197,33 @@ def test_several_are_compared_or_deleted_and_the_deletion_is_undone(saved_site: 
     page.click("[data-comparison] .dl-pick")
     page.click("[data-do=delete]")
     expect_runs(page, [third])
-    expect(page.locator(".dl-notice")).to_contain_text("4 runs deleted.")
+    expect(page.locator(".dl-undo")).to_contain_text("4 runs deleted.")
     assert saved.ids() == {third}
-    page.click(".dl-notice button")
+    line(page, third).locator(".dl-pick").click()
+    page.fill(".dl-tagging input", "meanwhile")
+    page.press(".dl-tagging input", "Enter")
+    expect(line(page, third).locator(".dl-tag")).to_have_text("meanwhile")
+    page.click(".dl-undo button")
     expect_runs(page, [third, second, first])
     expect(page.locator("[data-comparison]")).to_have_count(1)
     assert saved.ids() == {first, second, third, *arms}
     with saved.database.read() as session:
         assert session.get_one(Experiment, experiment_id).deleted_at is None
+
+
+def test_back_brings_the_search_back_into_the_box(saved_site: Site, saved: Saved) -> None:
+    first, second = saved.run("foo", tags=["good"]), saved.run("bar", tags=["good"])
+    page = history(saved_site)
+    page.fill("input[name=q]", "foo")
+    expect_runs(page, [first])
+    page.click(".dl-tag")
+    page.wait_for_url(re.compile("tag=good"))
+    page.fill("input[name=q]", "bar")
+    expect_runs(page, [second])
+    page.focus("input[name=q]")
+    page.go_back()
+    expect_runs(page, [first])
+    expect(page.locator("input[name=q]")).to_have_value("foo")
 
 
 def test_a_run_that_goes_on_is_not_deleted(saved_site: Site, saved: Saved) -> None:
@@ -214,7 +233,7 @@ def test_a_run_that_goes_on_is_not_deleted(saved_site: Site, saved: Saved) -> No
     page = history(saved_site)
     line(page, run_id).locator(".dl-pick").click()
     page.click("[data-do=delete]")
-    expect(page.locator(".dl-notice")).to_contain_text("1 run not ended yet and kept")
+    expect(page.locator(".dl-undo")).to_contain_text("1 run not ended yet and kept")
     assert saved.ids() == {run_id}
 
 

@@ -56,6 +56,24 @@ def test_stars_and_tags_of_several(database: Database, history: History) -> None
     assert lines == {first: (True, ("two words", "b")), second: (False, ()), other: (False, ())}
 
 
+def test_a_comparison_goes_with_the_last_of_its_runs_and_comes_back_with_them(
+    database: Database, history: History
+) -> None:
+    experiment(database)
+    arms = save(database, 2, experiment_id=EXPERIMENT)
+    assert history.discard([arms[0]]).experiment_ids == ()
+    assert len(history.experiment(EXPERIMENT).arms) == 1
+    gone = history.discard([arms[1]])
+    assert gone.experiment_ids == (EXPERIMENT,)
+    with pytest.raises(NotFoundError):
+        history.experiment(EXPERIMENT)
+    history.restore(gone.run_ids, gone.experiment_ids)
+    assert [run.id for run in history.experiment(EXPERIMENT).arms] == [arms[1]]
+    history.delete(arms[1])  # for good, as a command does
+    with pytest.raises(NotFoundError):
+        history.experiment(EXPERIMENT)
+
+
 def test_the_star_of_a_comparison_is_its_own_and_is_found_with_those_of_runs(
     database: Database, history: History
 ) -> None:
@@ -113,6 +131,7 @@ def test_title_note_and_tags_at_once(database: Database, history: History) -> No
     with pytest.raises(NotFoundError):
         history.describe(EXPERIMENT, of="comparison", title="x", note="")
     experiment(database)
+    save(database, 1, experiment_id=EXPERIMENT)
     history.describe(EXPERIMENT, of="comparison", title="x", note="why")
     history.describe(EXPERIMENT, of="comparison", title="y")
     found = history.experiment(EXPERIMENT)
