@@ -126,7 +126,7 @@ class CompareHandlers:
         is_newest = self._rebased.ask(request)
         followed = self._followed.get((request.session_hash, str(event.experiment)))
         if followed is not None:
-            followed.rebase(_index(event.baseline))
+            followed.asked_baseline = _index(event.baseline)
             return (SKIP,) * 4
         try:
             detail = await asyncio.to_thread(self._parts.history.experiment, str(event.experiment))
@@ -172,16 +172,21 @@ class CompareHandlers:
             async with aclosing(merged(self._follows(runs, seen))) as batches:
                 async for batch in batches:
                     error = _apply(runs, batch) or error
+                    view.take_asked_baseline()
                     view.update_divergence()
                     if pace.is_due(view):
                         words = await asyncio.to_thread(_settled, view)
                     # Words that stay the same are sent as no difference.
                     yield view.columns(), words[0], SKIP, words[1], *(SKIP,) * 4
+            alert = notices.alert(error) if error else SKIP
+            is_last = False
+            while not is_last:
+                view.take_asked_baseline()
+                words = await asyncio.to_thread(_settled, view)
+                yield view.columns(), words[0], SKIP, words[1], SKIP, alert, *buttons(is_running=False)
+                is_last = view.asked_baseline is None
         finally:
             self._followed.pop(key, None)
-        alert = notices.alert(error) if error else SKIP
-        words = await asyncio.to_thread(_settled, view)
-        yield view.columns(), words[0], SKIP, words[1], SKIP, alert, *buttons(is_running=False)
 
     def _follows(self, runs: list[Followed], seen: Mapping[str, int]) -> list[AsyncGenerator[Event]]:
         gate = asyncio.Semaphore(MAX_FOLLOWED)

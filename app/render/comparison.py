@@ -97,6 +97,7 @@ class CompareView:
     baseline: int = 0
     axes: tuple[Sweep, ...] = ()  # of the grid that the arms are, if they are one
     is_shared: bool = True  # whether the arms have the same noise
+    asked_baseline: int | None = None  # to be taken by whoever settles the view, between two of its turns
 
     @property
     def base(self) -> Arm:
@@ -134,6 +135,12 @@ class CompareView:
         self.baseline = baseline if 0 <= baseline < len(self.shown) else 0
         for arm in self.arms:
             arm.divergence, arm.num_compared, arm.changes = None, 0, []
+
+    def take_asked_baseline(self) -> None:
+        """Compare with the arm that was asked for meanwhile, if one was."""
+        asked, self.asked_baseline = self.asked_baseline, None
+        if asked is not None:
+            self.rebase(asked)
 
     def update_divergence(self) -> None:
         """Look at the tokens that came since the last call; a divergence that was found stays."""

@@ -14,6 +14,7 @@ let scale = null;
 let leader = null; // the strip that the person scrolls
 let chosen = null; // the strip whose token was chosen last
 let hasChosen = false;
+let revealing = new MutationObserver(() => {});
 new ScaleBar(find('.dl-scalebar'), props.scales, (choice) => { scale = choice; strips.forEach((s) => s.colour(choice)); });
 stepButtons(() => (strips.includes(chosen) ? chosen : strips[0]));
 followPointer(place, () => strips, find('.dl-hover'));
@@ -28,6 +29,7 @@ function scrollOthers(strip) {
 
 function select(index, { arms = opened, parted = false } = {}) {
   hasChosen = true;
+  revealing.disconnect();
   strips.forEach((strip) => strip.highlight(index));
   const there = arms.map((i) => props.value.arms[i]).filter((arm) => arm.lines.split('\n').length - 1 > index);
   const named = there.map((arm) => ({ run: arm.run, name: arm.name }));
@@ -41,10 +43,7 @@ function column(arm) {
   const stop = make('button', 'dl-link dl-stop-arm', 'stop');
   stop.type = 'button';
   stop.setAttribute('aria-label', 'stop arm ' + arm.name);
-  stop.addEventListener('click', () => {
-    stop.disabled = true;
-    trigger('stop', { runs: arm.runs });
-  });
+  stop.addEventListener('click', () => trigger('stop', { runs: arm.runs }));
   head.append(make('b', '', arm.name), make('span', 'dl-label', arm.label), stop);
   const area = make('div', 'dl-text', '');
   area.tabIndex = 0;
@@ -217,11 +216,11 @@ function revealLedgers(at) {
   const ledgers = document.getElementById('dl-inspectors');
   const reveal = () => {
     if (!ledgers.querySelector(`[data-position="${at}"]`)) return;
-    seen.disconnect();
+    revealing.disconnect();
     ledgers.scrollIntoView({ block: 'nearest' });
   };
-  const seen = new MutationObserver(reveal);
-  seen.observe(ledgers, { childList: true, subtree: true });
+  revealing = new MutationObserver(reveal); // until they are there, or something else is chosen
+  revealing.observe(ledgers, { childList: true, subtree: true });
   reveal();
 }
 

@@ -147,7 +147,7 @@ def test_another_baseline_while_the_arms_run_and_after(site: Site, stack: FakeSt
     expect(page.locator("#dl-outcome")).to_contain_text("C leaves B. Token 8")
     page.wait_for_url(re.compile("baseline=1"))
     page.reload()
-    expect(page.locator("#dl-outcome")).to_contain_text("A leaves B. Token 8")
+    expect(page.locator("#dl-outcome")).to_contain_text("leaves B. Token 8")
     expect(page.locator("[data-baseline]")).to_have_value("1")
 
 

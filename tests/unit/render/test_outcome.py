@@ -109,7 +109,10 @@ def test_few_arms_have_a_sentence_each_and_many_the_first() -> None:
 def test_another_baseline_is_compared_anew() -> None:
     view = view_of([said(9)], [[*said(3), token(3, 998)]], [[*said(3), token(3, 998), token(4, 997)]])
     assert [c["divergence"] for c in view.columns()["arms"]] == [3, 3, 3]
-    view.rebase(1)
+    view.asked_baseline = 1
+    view.settle()
+    assert view.baseline == 0, "whoever settles it is asked first"
+    view.take_asked_baseline()
     view.settle()
     assert [c["divergence"] for c in view.columns()["arms"]] == [3, 3, 4]
     assert "<b>A</b>, with top_k off instead of 1, leaves B. Token 3" in outcome(view)
