@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from app.render.text import exact
 from app.run_filter import NEWEST_FIRST, Bounds, RunFilter, Sort, SortKey
 from models.db.runs import SETTINGS
 from models.events import RunKind, Status, StopReason
@@ -64,17 +65,13 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, datetime):
         day = value if name == "since" else value - timedelta(days=1)
         return day.date().isoformat()
-    return _number_text(value) if isinstance(value, float) else str(value)
+    return exact(value) if isinstance(value, float) else str(value)
 
 
 def _bounds_text(bounds: Bounds) -> str:
     if bounds.low == bounds.high and bounds.low is not None:
-        return _number_text(bounds.low)
-    return TO.join("" if end is None else _number_text(end) for end in (bounds.low, bounds.high))
-
-
-def _number_text(value: float) -> str:
-    return f"{value:g}" if float(f"{value:g}") == value else str(value)
+        return exact(bounds.low)
+    return TO.join("" if end is None else exact(end) for end in (bounds.low, bounds.high))
 
 
 def _value(parameters: Mapping[str, Any], name: str, parse: Callable[[str], _Value]) -> _Value | None:

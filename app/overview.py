@@ -66,7 +66,7 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Percentiles of one figure over a checkpoint's latest runs."""
+    """Percentiles of one figure over a checkpoint's runs among the latest of all."""
 
     checkpoint: str
     figure: str  # "queue_ms", "prefill_ms", "ttft_ms", "itl_ms", "tokens_per_s"
@@ -197,7 +197,7 @@ def _failures(session: Session, now: datetime) -> list[FailedRun]:
 def _spreads(session: Session) -> list[Spread]:
     query = (
         select(Run.checkpoint, Run.timing)
-        .where(Run.status == Status.FINISHED.value, Run.timing.is_not(None))
+        .where(Run.status == Status.FINISHED.value, Run.timing.is_not(None), Run.deleted_at.is_(None))
         .order_by(Run.id.desc())
         .limit(NUM_MEASURED)
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.render.controls import BUDGET, CONTROLS, Control
+from app.render.text import exact
 from models.errors import SettingError
 from models.json_values import marking_doubled
 from models.sampling import DEFAULT_ORDER, NEUTRAL, Settings, refuse_doubled
@@ -85,7 +86,7 @@ def _short(field: str, value: Any) -> str:
         return str(len(value))
     if value is None or isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return exact(value) if isinstance(value, float) else str(value)
 
 
 def _text(field: str, value: Any) -> str:
@@ -101,7 +102,7 @@ def _text(field: str, value: Any) -> str:
         case "lines":
             return "\n".join(_lines(field, value))
         case _:
-            return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+            return exact(value) if isinstance(value, float) else str(value)
 
 
 def _lines(field: str, value: Any) -> Sequence[str]:

@@ -55,6 +55,12 @@ def decimal(value: float | None, digits: int, *, signed: bool = False) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
+def exact(value: float) -> str:
+    """The number to the last digit, in the shorter of two ways: `0.8`, `1e-05`, `0.1234567`."""
+    short = f"{value:g}"
+    return short if float(short) == value else str(value)
+
+
 def bits(nats: float) -> str:
     return f"{nats * _NAT_IN_BITS:.2f} bits"
 

@@ -15,7 +15,7 @@ element.addEventListener('click', (event) => {
 document.addEventListener('keydown', (event) => {
   if (!element.isConnected || dialog.open || isTyping(event)) return;
   const scale = '12345'.indexOf(event.key);
-  const place = { p: '#dl-prompt:not(.dl-away) textarea, .dl-messages textarea', t: '#dl-strip .dl-text' }[event.key];
+  const place = { p: '#dl-prompt:not(.dl-away) textarea, .dl-messages:not([hidden]) textarea', t: '#dl-strip .dl-text' }[event.key];
   if (event.key === '?') dialog.showModal();
   else if (scale >= 0) document.querySelectorAll('#dl-strip [data-scale]')[scale]?.click();
   else if (place) document.querySelector(place)?.focus();

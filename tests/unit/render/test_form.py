@@ -141,6 +141,8 @@ def test_differing_words() -> None:
         "temperature 0.7 instead of 0.2, top_p 0.9 instead of off, another stop, ignore_eos on instead of off"
     )
     assert differing_words(cold, cold.with_changes(seed=2)) == ""
+    near = cold.with_changes(temperature=0.2000001)
+    assert differing_words(near, cold) == "temperature 0.2000001 instead of 0.2"
     assert differing_words(NEUTRAL, cold.with_changes(max_tokens=9, stop=())) == (
         "temperature 1 instead of 0.2, max_tokens 128 instead of 9"
     )
