@@ -1,6 +1,7 @@
 """What helps a person in a real browser: the keyboard map, the first hints, presets, settings as JSON."""
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -31,6 +32,16 @@ def test_the_keyboard_map_opens_by_key_holds_the_focus_and_closes(site: Site) ->
         assert page.evaluate(inside)
     page.keyboard.press("Escape")
     expect(page.locator("dialog.dl-keymap")).to_be_hidden()
+
+
+def test_the_key_of_the_prompt_finds_it_after_a_look_at_chat(site: Site) -> None:
+    page = site.open()
+    page.click("[data-mode='chat']")
+    page.wait_for_selector(".dl-messages textarea")
+    page.click("[data-mode='completion']")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("p")
+    expect(page.locator("#dl-prompt textarea")).to_be_focused()
 
 
 def test_its_keys_do_what_it_says_and_closing_it_stops_no_run(site: Site, stack: FakeStack) -> None:
@@ -84,17 +95,17 @@ def test_settings_are_copied_and_pasted_as_json(site: Site) -> None:
     page.fill("#dl-c-temperature", "0.5")
     page.click("#dl-json > button")
     text = page.locator("#dl-json-text textarea")
-    page.wait_for_function("() => document.querySelector('#dl-json-text textarea').value.includes('temperature')")
+    expect(text).to_have_value(re.compile("temperature"))
     copied = json.loads(text.input_value())
     assert copied == {"temperature": 0.5, "max_tokens": 128, "seed": int(field(page, "seed"))}
     pasted = Settings(top_p=0.75, stop=("\n\n",), seed=9, max_tokens=50)
     text.fill(json.dumps({**pasted.changed(), "seed": 9}))
     page.click("#dl-json-apply")
-    page.wait_for_function("() => document.querySelector('#dl-c-top_p').value === '0.75'")
+    expect(page.locator("#dl-c-top_p")).to_have_value("0.75")
     assert [field(page, name) for name in ("temperature", "seed", "max_tokens")] == ["", "9", "50"]
     text.fill("")  # so that what comes is the answer
     page.click("#dl-json-read")
-    page.wait_for_function("() => document.querySelector('#dl-json-text textarea').value.includes('0.75')")
+    expect(text).to_have_value(re.compile("0.75"))
     assert Settings.parse_json(text.input_value()) == pasted
     text.fill('{"top_p": 7}')
     page.click("#dl-json-apply")

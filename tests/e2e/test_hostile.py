@@ -69,7 +69,7 @@ def test_the_playground(site: Site, stack: FakeStack) -> None:
     facts = page.locator("#dl-facts").text_content() or ""
     assert all(spelled(stop) in facts for stop in STOPS)
     page.click("#dl-json > button")
-    page.wait_for_function("() => document.querySelector('#dl-json-text textarea').value.includes('pwned')")
+    expect(page.locator("#dl-json-text textarea")).to_have_value(re.compile("pwned"))
     assert json.loads(page.input_value("#dl-json-text textarea"))["stop"] == STOPS
     page.click("#dl-json-apply")
     does_nothing(page)
