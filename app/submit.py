@@ -6,7 +6,6 @@ Redis is back, and whoever submitted can see (`RunDetail.enqueued_at`) that it w
 the same: an error there would make people send the same run twice.
 """
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from app.record import RunDetail
 from app.rows import branch_row, new_id, run_row
 from app.serving import Serving, no_worker_text
 from app.settings import AppSettings
+from app.sweeps import MAX_ARMS
 from models.chat import Chat, prompt_text
 from models.db.base import database_now
 from models.db.experiments import Experiment
@@ -35,10 +35,9 @@ from models.errors import DatabaseUnavailableError, LimitError, NoWorkerError, U
 from models.events import RunKind, Status
 from models.names import CANCEL_CHANNEL, GENERATE_TASK, queue_for
 from models.presence import CheckpointInfo
-from models.sampling import Settings
+from models.sampling import Settings, derived_seed
 
 MIN_ARMS: Final = 2
-MAX_ARMS: Final = 64
 MAX_SEEDS: Final = 64
 MAX_RUNS_OF_A_COMPARISON: Final = 256
 _DRAWN_SEED_BITS: Final = 32
@@ -256,8 +255,7 @@ def sample_seed(seed: int, sample_index: int) -> int:
     """The seed of one of several samples: sample 0 has `seed` itself, the others 32 bits of a hash of both."""
     if sample_index == 0:
         return seed
-    digest = hashlib.sha256(f"decodelab:{seed}:{sample_index}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
+    return derived_seed(seed, str(sample_index))
 
 
 def spread(arms: Sequence[Settings], seeds: int) -> Iterator[tuple[int, int, Settings]]:

@@ -4,6 +4,7 @@ A `Settings` that exists is valid by itself. What depends on a checkpoint (ids i
 `Settings.check_vocabulary`. Nothing is clamped, nothing unknown is accepted.
 """
 
+import hashlib
 import json
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
@@ -283,3 +284,9 @@ def _reason(problem: Any) -> str:
 NEUTRAL: Final = Settings()
 """Nothing changed: the processed distribution equals the raw one."""
 _NEUTRAL_VALUES: Final = NEUTRAL.as_dict()
+
+
+def derived_seed(seed: int, place: str) -> int:
+    """32 bits of a hash of both: the seed of what belongs to `seed` and has noise of its own."""
+    digest = hashlib.sha256(f"decodelab:{seed}:{place}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")

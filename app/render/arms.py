@@ -1,6 +1,5 @@
 """What the page asks for and what is saved, as one another: the form of a comparison, its runs, its view."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +12,7 @@ from app.render.live import RunView
 from app.render.panel import arm_name
 from app.sweeps import MAX_ARMS, Sweep, axes_of, grid, parse_sweep
 from models.errors import LimitError, SettingError
-from models.sampling import Settings
+from models.sampling import Settings, derived_seed
 
 SWEPT_KINDS: Final = ("number", "integer", "choice", "flag")
 AGAIN_LABEL: Final = "A once more, other noise"
@@ -192,8 +191,7 @@ def _num_seeds(text: str) -> int:
 
 def _with_own_noise(settings: Settings, place: str) -> Settings:
     """The settings under a seed that follows from theirs and `place`, so that a link or a rerun has the same noise."""
-    digest = hashlib.sha256(f"decodelab:{settings.seed}:{place}".encode()).digest()
-    return settings.with_changes(seed=int.from_bytes(digest[:4], "big"))
+    return settings.with_changes(seed=derived_seed(settings.seed or 0, place))
 
 
 def _is_shared(settings: Sequence[Settings]) -> bool:
