@@ -116,6 +116,7 @@ class Publisher:
         self._pending: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._is_closing = False
         self._is_sending = False
+        self._is_failing = False  # Redis did not take what was sent last
         self._is_idle = threading.Event()  # nothing was queued or on its way when it was last looked at
         self._thread = threading.Thread(target=self._work, name="publisher", daemon=True)
 
@@ -151,10 +152,13 @@ class Publisher:
             return None
 
     def wait_until_sent(self) -> None:
-        """Wait, but for 4 ms at most, until Redis has answered to all that was queued.
+        """Wait, but for 4 ms at most, until Redis has answered to all that was queued. Not where the last try failed:
+        an outage would cost every step those 4 ms.
 
         For a thread that is about to take every core and the interpreter from this one.
         """
+        if self._is_failing:
+            return
         self._is_idle.clear()
         if self._is_sending or not self._pending.empty():
             self._is_idle.wait(MAX_WAIT_S)
@@ -217,6 +221,7 @@ class Publisher:
             try:
                 self._send(batch)
             except BrokerUnavailableError as exc:
+                self._is_failing = True
                 num_refusals += isinstance(exc.__cause__, redis.ResponseError)
                 if num_refusals >= MAX_REFUSALS:
                     logger.warning("%d events are not in their streams: %s", len(batch), exc.message)
@@ -224,6 +229,7 @@ class Publisher:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
+                self._is_failing = False
                 return True
 
     def _send(self, batch: list[_Entry]) -> None:
