@@ -33,9 +33,11 @@ MAX_WAIT_S: Final = 0.004
 
 # KEYS: (stream, attempt)... ARGV: most entries of a stream, then for each stream: fence, TTL, 1 when its last event
 # closes it, the number of events, (id, event)... Events that a stream has, and those of writers that are fenced off,
-# are passed over. Returns the number of new entries. The TTL is renewed now and then: a command less for most tokens.
+# are passed over. Returns the number of new entries, or the first error: a stream that gives one gets nothing more and
+# is not closed, while the others get theirs. The TTL is renewed now and then: a command less for most tokens.
 _PUBLISH: Final = """
 local added = 0
+local refusal = nil
 local at = 2
 for k = 1, #KEYS, 2 do
   local fence, ttl, closes, num = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2] == '1', tonumber(ARGV[at + 3])
@@ -49,7 +51,9 @@ for k = 1, #KEYS, 2 do
         added = added + 1
         renews = renews or tonumber(ARGV[i]) % 64 == 1
       elseif not string.find(answer.err, 'equal or smaller', 1, true) then
-        return answer
+        refusal = refusal or answer
+        renews = false
+        break
       end
     end
     if renews then
@@ -60,7 +64,7 @@ for k = 1, #KEYS, 2 do
   end
   at = last + 2
 end
-return added
+return refusal or added
 """
 
 # KEYS: stream, attempt. ARGV: fence, TTL, first id.

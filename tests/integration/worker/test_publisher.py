@@ -175,6 +175,19 @@ def test_a_full_server_costs_the_stream_and_not_the_run(valkey: Valkey, publishe
     assert [Event.decode(data).seq for _, data in stream(valkey)] == [3]
 
 
+def test_a_stream_that_refuses_keeps_its_events_and_no_others_back(valkey: Valkey) -> None:
+    with valkey.client() as client:
+        client.set(stream_key("broken"), "no stream")
+    publisher = Publisher(connect(valkey.url), on_failure=unexpected)
+    answers = [publisher.publish(Event(name, 1, 0, ended())) for name in ("before", "broken", "behind")]
+    publisher.start()  # now, so that all are in one batch
+    assert [answer.result(60) for answer in answers] == [False] * 3
+    assert [len(stream(valkey, name)) for name in ("before", "behind")] == [1, 1]
+    with valkey.client() as client:
+        assert client.get(attempt_key("broken")) is None, "what did not get its end is not closed"
+    publisher.close(2)
+
+
 def test_a_fault_of_the_publisher_itself_ends_the_worker(valkey: Valkey) -> None:
     failures: list[str] = []
     publisher = Publisher(connect(valkey.url), on_failure=failures.append)
