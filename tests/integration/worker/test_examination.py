@@ -156,10 +156,11 @@ def is_there(stack: Stack, key: str) -> bool:
         return bool(client.exists(key))
 
 
+@pytest.mark.parametrize("rows", [1, 4])
 def test_a_run_streams_on_while_another_is_looked_back_at(
-    lite_stack: Stack, start_worker: StartWorker, make_examiner: Callable[..., Examiner]
+    lite_stack: Stack, start_worker: StartWorker, make_examiner: Callable[..., Examiner], rows: int
 ) -> None:
-    start_worker(lite_stack, SLOW, rows=4)
+    start_worker(lite_stack, SLOW, rows=rows)
     saved_id = ended_run(lite_stack)
 
     async def both() -> tuple[int, int]:
