@@ -19,6 +19,8 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from benchmarks.machine import Bench, request
 from benchmarks.measure import Measure, at_least, ratios, timed
+from models.errors import DecodeLabError
+from models.events import Ended
 from workers.engine.engine import Engine
 
 NUM_RUNS = 64
@@ -76,11 +78,17 @@ def mixed(bench: Bench) -> Iterator[Wanted]:
 
 
 def by_engine(bench: Bench, wanted: list[Wanted]) -> None:
+    """Raises DecodeLabError where a run is short of tokens: the time would be that of less work."""
     engine = Engine(bench.checkpoint, num_rows=NUM_ROWS)
     for number, one in enumerate(wanted):
         engine.add(request(str(number), one.prompt_ids, one.num_tokens, temperature=0.0, top_p=1.0))
+    num_tokens: dict[str, int] = {}
     while engine.has_work:
-        engine.step()
+        ended = (output for output in engine.step() if isinstance(output.payload, Ended))
+        num_tokens.update({output.sequence_id: output.payload.num_tokens for output in ended})
+    for number, one in enumerate(wanted):
+        if num_tokens[str(number)] != one.num_tokens:
+            raise DecodeLabError(f"run {number}: {num_tokens[str(number)]} of {one.num_tokens} tokens")
 
 
 @contextmanager

@@ -24,13 +24,13 @@ class Consumer:
     waits for that makes the tasks leave, and `run` returns when the last one has.
     """
 
-    def __init__(self, app: Celery, *, concurrency: int, name: str, num_taken: Callable[[], int] = lambda: 0) -> None:
-        """`num_taken` places of the `concurrency` are in use without a message; as many fewer messages are taken."""
+    def __init__(self, app: Celery, *, concurrency: int, name: str, num_places: Callable[[], int]) -> None:
+        """`concurrency`: threads. `num_places`: how many messages may be here at the moment, at most as many."""
         self.stopping = threading.Event()
         self._app = app
         self._concurrency = concurrency
         self._name = name
-        app.steps["consumer"].add(_limit(lambda: concurrency - num_taken()))
+        app.steps["consumer"].add(_limit(num_places))
 
     def run(self) -> None:
         """Take messages, in the main thread, until TERM or INT."""

@@ -25,6 +25,7 @@ from workers.engine.scheduler import CHUNK_POSITIONS
 from workers.engine.what_if import what_if_pieces
 from workers.finished import FinishedRun, FinishedRuns
 from workers.host import EngineHost
+from workers.seats import Seats
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,7 @@ class Desk:
         """At most `num_seats` questions are worked on at once."""
         self._client = client
         self._worker_id = worker_id
-        self._num_seats = num_seats
-        self._seats = threading.BoundedSemaphore(num_seats)
+        self.seats = Seats(num_seats)
 
     def take(self, request_id: str) -> bool:
         """Whether the question is wanted and this worker's now. Raises BrokerUnavailableError."""
@@ -73,14 +73,14 @@ class Desk:
 
     def seated(self, work: Callable[[], Answer | None]) -> Answer | None:
         """What `work` gives, on one of the seats. Raises LimitError where all are taken."""
-        if not self._seats.acquire(blocking=False):
+        if not self.seats.take(1, within_s=0):
             raise LimitError(
-                f"The worker looks back at {self._num_seats} other runs already; try again when they are through."
+                f"The worker looks back at {self.seats.number} other runs already; try again when they are through."
             )
         try:
             return work()
         finally:
-            self._seats.release()
+            self.seats.give_back(1)
 
 
 class Examination:

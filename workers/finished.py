@@ -32,19 +32,20 @@ class FinishedRuns:
         self._database = database
 
     def read(self, run_id: str, info: CheckpointInfo) -> FinishedRun:
-        """The run, if the checkpoint `info` is the one that computed it and its text is not too long.
+        """The run, if the checkpoint `info` is the one that computed it, in its dtype, and its text is not too long.
 
         Raises RefusedError, and DatabaseUnavailableError.
         """
-        facts = (Run.status, Run.weights_digest, Run.num_tokens)
+        facts = (Run.status, Run.weights_digest, Run.capsule, Run.num_tokens)
         columns = (Run.prompt_token_ids, Run.opening_ids, Run.settings)
         with self._database.read() as session:
             row = session.execute(select(*facts, *columns).where(Run.id == run_id)).first()
             if row is None:
                 raise NotFoundError(f"There is no run {run_id}.", field="id")
-            status, weights_digest, num_tokens, prompt_ids, opening, settings = row
+            status, weights_digest, capsule, num_tokens, prompt_ids, opening, settings = row
             _check_state(run_id, Status(status), prompt_ids)
             _check_weights(run_id, weights_digest, info)
+            _check_dtype(run_id, (capsule or {}).get("dtype"), info)
             _check_length(len(prompt_ids) + num_tokens)
             tokens = select(Token.token_id).where(Token.run_id == run_id).order_by(Token.position)
             output_ids = tuple(session.scalars(tokens))
@@ -64,6 +65,16 @@ def _check_weights(run_id: str, digest: str | None, info: CheckpointInfo) -> Non
             f"Run {run_id} was computed by weights {digest[:12]}, and what is served as {info.name} now has weights "
             f"{info.weights_digest[:12]}: its numbers would not be the run's. Serve the run's own weights, or run its "
             "prompt again."
+        )
+
+
+def _check_dtype(run_id: str, dtype: str | None, info: CheckpointInfo) -> None:
+    """In another one the numbers are rounded in another way, which would look like what is asked about. Runs whose
+    capsule does not name theirs are let through."""
+    if dtype is not None and dtype != info.dtype:
+        raise UnknownCheckpointError(
+            f"Run {run_id} was computed in {dtype}, and {info.name} is served in {info.dtype} now: its numbers would "
+            f"not be the run's. Serve it in {dtype} (DECODELAB_DTYPE), or run its prompt again."
         )
 
 

@@ -33,9 +33,11 @@ MAX_WAIT_S: Final = 0.004
 
 # KEYS: (stream, attempt)... ARGV: most entries of a stream, then for each stream: fence, TTL, 1 when its last event
 # closes it, the number of events, (id, event)... Events that a stream has, and those of writers that are fenced off,
-# are passed over. Returns the number of new entries. The TTL is renewed now and then: a command less for most tokens.
+# are passed over. Returns the number of new entries, or the first error: a stream that gives one gets nothing more and
+# is not closed, while the others get theirs. The TTL is renewed now and then: a command less for most tokens.
 _PUBLISH: Final = """
 local added = 0
+local refusal = nil
 local at = 2
 for k = 1, #KEYS, 2 do
   local fence, ttl, closes, num = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2] == '1', tonumber(ARGV[at + 3])
@@ -49,7 +51,9 @@ for k = 1, #KEYS, 2 do
         added = added + 1
         renews = renews or tonumber(ARGV[i]) % 64 == 1
       elseif not string.find(answer.err, 'equal or smaller', 1, true) then
-        return answer
+        refusal = refusal or answer
+        renews = false
+        break
       end
     end
     if renews then
@@ -60,7 +64,7 @@ for k = 1, #KEYS, 2 do
   end
   at = last + 2
 end
-return added
+return refusal or added
 """
 
 # KEYS: stream, attempt. ARGV: fence, TTL, first id.
@@ -116,6 +120,7 @@ class Publisher:
         self._pending: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._is_closing = False
         self._is_sending = False
+        self._is_failing = False  # Redis did not take what was sent last
         self._is_idle = threading.Event()  # nothing was queued or on its way when it was last looked at
         self._thread = threading.Thread(target=self._work, name="publisher", daemon=True)
 
@@ -151,10 +156,13 @@ class Publisher:
             return None
 
     def wait_until_sent(self) -> None:
-        """Wait, but for 4 ms at most, until Redis has answered to all that was queued.
+        """Wait, but for 4 ms at most, until Redis has answered to all that was queued. Not where the last try failed:
+        an outage would cost every step those 4 ms.
 
         For a thread that is about to take every core and the interpreter from this one.
         """
+        if self._is_failing:
+            return
         self._is_idle.clear()
         if self._is_sending or not self._pending.empty():
             self._is_idle.wait(MAX_WAIT_S)
@@ -217,6 +225,7 @@ class Publisher:
             try:
                 self._send(batch)
             except BrokerUnavailableError as exc:
+                self._is_failing = True
                 num_refusals += isinstance(exc.__cause__, redis.ResponseError)
                 if num_refusals >= MAX_REFUSALS:
                     logger.warning("%d events are not in their streams: %s", len(batch), exc.message)
@@ -224,6 +233,7 @@ class Publisher:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
             else:
+                self._is_failing = False
                 return True
 
     def _send(self, batch: list[_Entry]) -> None:

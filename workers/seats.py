@@ -1,6 +1,7 @@
-"""How many runs this worker may have at once: one for each row of its engine.
+"""How many runs this worker may have at once, one for each row of its engine, and how many questions.
 
-A run that is claimed has a seat. One that finds none stays unclaimed, so that a worker with room may take it.
+A run that is claimed has a seat. One that finds none stays unclaimed, so that a worker with room may take it. A
+question that finds none is refused.
 """
 
 import threading
@@ -13,6 +14,10 @@ class Seats:
         self.number = number
         self._num_free = number
         self._freed = threading.Condition()
+
+    @property
+    def num_taken(self) -> int:
+        return self.number - self._num_free
 
     def take(self, at_most: int, *, within_s: float) -> int:
         """As many free seats as are wanted or there are; 0 where none comes free in this time."""

@@ -148,13 +148,17 @@ def build(settings: WorkerSettings, connections: Connections, entry: CatalogEntr
         enqueue=_sender(app),
     )
     generation = Generation(parts, num_rows=settings.rows)
-    # Half of the threads that take messages at most, so that runs are not kept waiting for the other half.
     desk = Desk(client, worker_id, num_seats=max(1, settings.rows // 2))
     examination = Examination(checkpoint, FinishedRuns(database), host, desk)
     register(app, generation, examination)
+
+    def num_places() -> int:
+        """A run has a row, with a message of its own or without; a question on its seat keeps no run's message out."""
+        return settings.rows - generation.num_companions + desk.seats.num_taken
+
     presence = new_presence(worker_id, info, num_rows=settings.rows)
     return Worker(
-        consumer=Consumer(app, concurrency=settings.rows, name=worker_id, num_taken=lambda: generation.num_companions),
+        consumer=Consumer(app, concurrency=settings.rows + desk.seats.number, name=worker_id, num_places=num_places),
         generation=generation,
         examination=examination,
         presence=_presence(client, presence, checkpoint, parts=parts, broken=broken),

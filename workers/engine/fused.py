@@ -19,6 +19,7 @@ from workers.engine.kernels import decode_step
 from workers.engine.kernels.attention import BAND, Shape
 from workers.engine.kernels.compiled import threads_for
 from workers.engine.ragged import Pass
+from workers.engine.rotary import has_shifting_frequencies
 from workers.engine.rounding import Rounded
 
 ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -103,6 +104,7 @@ def is_fusable(network: Any) -> bool:
         weight.device.type == "cpu"
         and config.hidden_act == "silu"
         and not getattr(config, "mlp_bias", False)
+        and not has_shifting_frequencies(config)
         and all(type(layer) is DynamicLayer for layer in layers)
         and network.lm_head.bias is None
         and all(p.dtype is weight.dtype and p.dtype in _KINDS and p.is_contiguous() for p in network.parameters())

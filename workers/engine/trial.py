@@ -19,6 +19,7 @@ from models.presence import LayerMemory
 from workers.engine.cache import SequenceCache, held_positions, held_states
 from workers.engine.fused import FusedNetwork, is_fusable
 from workers.engine.ragged import Pass, RaggedNetwork
+from workers.engine.rotary import has_shifting_frequencies
 
 _logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ _SAME_LOGPROB: Final = 0.05  # nats; rounding in bfloat16 stays below, a lost st
 _SAME_STEP: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}  # nats, weighed by probability
 _RECURRENT: Final = "its recurrent layers take in every position of a pass, so padding would enter a sequence's state"
 _OWN_ATTENTION: Final = "its attention is code of its own, which cannot be told whose keys a token attends to"
+_SHIFTING: Final = "a pass's longest position sets its rotary frequencies, so a sequence would depend on its neighbours"
 _COUNTING: Final = "it counts positions from the start of a pass, so sequences of unlike length would stand wrong"
 
 
@@ -115,6 +117,8 @@ def _alone_because(network: Any, token_ids: Sequence[int], *, is_recurrent: bool
         return _RECURRENT
     if not takes_positions:
         return _COUNTING
+    if has_shifting_frequencies(network.config):
+        return _SHIFTING
     return "" if _shares_passes(network, token_ids) else _OWN_ATTENTION
 
 

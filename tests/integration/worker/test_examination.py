@@ -117,6 +117,7 @@ def _check_refusals(stack: Stack, run_id: str, examiner: Examiner) -> None:
     for changes, error, words in (
         ({"status": "running"}, RefusedError, "has not ended"),
         ({"weights_digest": "f" * 64}, UnknownCheckpointError, "would not be the run's"),
+        ({"capsule": {"dtype": "int8"}}, UnknownCheckpointError, "in int8, and tiny is served in float32 now"),
         ({"num_tokens": MAX_POSITIONS}, LimitError, f"at most {MAX_POSITIONS:,}"),
     ):
         before = {name: getattr(stack.row(run_id), name) for name in changes}
@@ -125,6 +126,9 @@ def _check_refusals(stack: Stack, run_id: str, examiner: Examiner) -> None:
             asked(examiner.influence(run_id))
         _write(stack, run_id, **before)
     assert isinstance(asked(examiner.influence(run_id)), Influence)
+    for older in ({}, None):
+        _write(stack, run_id, capsule=older)
+        assert isinstance(asked(examiner.influence(run_id)), Influence), "an older run does not say its dtype"
 
 
 def _write(stack: Stack, run_id: str, **values: Any) -> None:
@@ -152,10 +156,11 @@ def is_there(stack: Stack, key: str) -> bool:
         return bool(client.exists(key))
 
 
+@pytest.mark.parametrize("rows", [1, 4])
 def test_a_run_streams_on_while_another_is_looked_back_at(
-    lite_stack: Stack, start_worker: StartWorker, make_examiner: Callable[..., Examiner]
+    lite_stack: Stack, start_worker: StartWorker, make_examiner: Callable[..., Examiner], rows: int
 ) -> None:
-    start_worker(lite_stack, SLOW, rows=4)
+    start_worker(lite_stack, SLOW, rows=rows)
     saved_id = ended_run(lite_stack)
 
     async def both() -> tuple[int, int]:

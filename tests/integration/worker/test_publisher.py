@@ -16,6 +16,16 @@ from workers.publisher import Publisher
 RUN = "run-1"
 
 
+class CountedWaits(threading.Event):
+    """Knows how often somebody was about to wait for it."""
+
+    num_waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.num_waits += 1
+        return super().wait(timeout)
+
+
 def unexpected(reason: str) -> None:
     """A publisher that ends where it must not leaves its events unanswered, which each test notices."""
     raise AssertionError(reason)
@@ -165,6 +175,19 @@ def test_a_full_server_costs_the_stream_and_not_the_run(valkey: Valkey, publishe
     assert [Event.decode(data).seq for _, data in stream(valkey)] == [3]
 
 
+def test_a_stream_that_refuses_keeps_its_events_and_no_others_back(valkey: Valkey) -> None:
+    with valkey.client() as client:
+        client.set(stream_key("broken"), "no stream")
+    publisher = Publisher(connect(valkey.url), on_failure=unexpected)
+    answers = [publisher.publish(Event(name, 1, 0, ended())) for name in ("before", "broken", "behind")]
+    publisher.start()  # now, so that all are in one batch
+    assert [answer.result(60) for answer in answers] == [False] * 3
+    assert [len(stream(valkey, name)) for name in ("before", "behind")] == [1, 1]
+    with valkey.client() as client:
+        assert client.get(attempt_key("broken")) is None, "what did not get its end is not closed"
+    publisher.close(2)
+
+
 def test_a_fault_of_the_publisher_itself_ends_the_worker(valkey: Valkey) -> None:
     failures: list[str] = []
     publisher = Publisher(connect(valkey.url), on_failure=failures.append)
@@ -185,4 +208,27 @@ def test_a_wait_ends_when_all_is_sent_and_never_lasts(tmp_path: object) -> None:
         server.kill()
         publisher.publish(token_event(RUN, 90))
         publisher.wait_until_sent()  # Redis is away, and the device does not wait for it
+        publisher.close(2)
+
+
+def test_nothing_waits_for_a_server_that_is_away_until_it_answers_again(tmp_path: object) -> None:
+    with running_valkey(tmp_path) as server:  # type: ignore[arg-type]
+        publisher = Publisher(connect(server.url), on_failure=unexpected)
+        publisher._is_idle = idle = CountedWaits()
+        publisher.start()
+
+        def num_waits(steps: int) -> int:
+            before = idle.num_waits
+            for _ in range(steps):
+                publisher.wait_until_sent()
+            return idle.num_waits - before
+
+        server.kill()
+        delayed = publisher.publish(token_event(RUN, 2))
+        wait_until(lambda: num_waits(steps=50) == 0)
+        assert not delayed.done(), "there was something to wait for"
+        server.start()
+        assert delayed.result(60) is True
+        seqs = iter(range(3, 10_000))
+        wait_until(lambda: publisher.publish(token_event(RUN, next(seqs))) and num_waits(steps=1))
         publisher.close(2)

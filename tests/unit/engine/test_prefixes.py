@@ -1,5 +1,7 @@
 """Sequences whose texts begin alike compute the beginning once."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,36 @@ class TestKept:
         whole = self.filled(tiny, PROMPT)
         prefixes.keep(array(PROMPT), whole)
         assert prefixes.num_bytes == whole.num_allocated_bytes
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_the_bytes_are_those_of_the_caches_whatever_came_and_went(self, tiny: Checkpoint, seed: int) -> None:
+        draw = random.Random(seed)
+        prefixes = Prefixes(10**9)
+        seen = set()
+        for _ in range(60):
+            text = draw.choice([PROMPT, OTHER, PROMPT[::-1]])
+            ids = [*text[: draw.randint(4, 40)], draw.randint(0, 2)]
+            match draw.randrange(4):
+                case 0:
+                    found = prefixes.find(array(ids), [])
+                    if found is not None:
+                        Runner(tiny).prefill(found.cache.beginning(found.num_positions), ids[found.num_positions :])
+                case 1:
+                    prefixes.shrink(draw.choice([prefixes.num_bytes, prefixes.num_bytes * 3 // 4, 0]))
+                case _:
+                    prefixes.keep(array(ids), self.filled(tiny, ids))
+            assert prefixes.num_bytes == sum(kept.cache.num_allocated_bytes for kept in prefixes._kept.values())
+            seen.add(prefixes.num_bytes)
+        assert len(seen) > 3, "something came and went"
+
+    def test_the_bytes_of_what_is_kept_are_counted_once(
+        self, tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prefixes = Prefixes(10**9)
+        prefixes.keep(array(PROMPT), self.filled(tiny, PROMPT))
+        expected = prefixes.num_bytes
+        monkeypatch.setattr(SequenceCache, "num_allocated_bytes", None)
+        assert prefixes.num_bytes == expected > 0
 
 
 class TestInTheEngine:

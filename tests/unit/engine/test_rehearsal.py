@@ -28,13 +28,26 @@ checkpoint = checkpoints.load(getattr(checkpoints, sys.argv[1])(Path(sys.argv[2]
 rehearse("cpu")
 before = compiled()
 engine = Engine(checkpoint, num_rows=4)
-kinds = ({}, {"top_p": 0.9, "temperature": 0.7}, {"temperature": 0}, {"min_p": 0.1, "top_k": 9})
-for number, settings in enumerate(kinds):
-    engine.add(request(checkpoint, "the quick brown fox", sequence_id=str(number), max_tokens=4, **settings))
+kinds = (
+    {}, {"top_p": 0.9, "temperature": 0.7}, {"temperature": 0}, {"min_p": 0.1, "top_k": 9}, {"temperature": 0.7},
+    {"top_p": 0.9}, {"repetition_penalty": 1.2}, {"frequency_penalty": 0.3, "temperature": 0.7, "top_p": 0.9},
+    {"temperature": 0, "repetition_penalty": 1.2}, {"logit_bias": {"5": 1.5}}, {"banned": [5]}, {"min_tokens": 2},
+    {"no_repeat_ngram_size": 2}, {"alternatives": 0}, {"constraint": {"choice": ["fox", "quick"]}},
+)
+
+def run(*together):
+    for number, settings in enumerate(together):
+        engine.add(request(checkpoint, "the quick brown fox", sequence_id=str(number), **{"max_tokens": 4, **settings}))
+    while engine.has_work:
+        engine.step()
+
+for kind in kinds:
+    run(kind)
+    run(kind, kind)
+run(*kinds[:4])
 asked = request(checkpoint, "the quick")
 engine.add(Request.to_score("given", asked.prompt_token_ids, asked.settings, given=(5, 6, 7, 8)))
-while engine.has_work:
-    engine.step()
+run(kinds[0])
 print(json.dumps({"before": len(before), "late": sorted(compiled() - before)}))
 """
 

@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import Gemma3TextConfig
 
 from models.errors import CheckpointBrokenError
 from models.presence import LayerMemory
 from tests.fakes import checkpoints
+from tests.fakes.checkpoints import CONTEXT_LENGTH
 from tests.fakes.families import FAMILIES, WINDOW, Family
 from workers.engine.cache import GrowingLayer, SequenceCache
 from workers.engine.checkpoint import UNBOUNDED_CONTEXT
+from workers.engine.rotary import has_shifting_frequencies
 
 SMALL: dict[str, Any] = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 OUTSIDE_THE_CACHE = {
@@ -48,6 +52,47 @@ def test_a_layer_without_a_window_grows_in_place_among_layers_that_have_one(tmp_
     checkpoint = FAMILIES["gemma3"].load(tmp_path / "tiny")
     kinds = [type(layer) is GrowingLayer for layer in SequenceCache(checkpoint.network).layers.layers]
     assert kinds == [False, False, True]
+
+
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 6,
+    "long_factor": [4.0] * 6,
+    "original_max_position_embeddings": 64,
+}
+
+
+def test_frequencies_that_the_longest_position_of_a_pass_sets_are_for_one_sequence(tmp_path: Path) -> None:
+    info = checkpoints.load(checkpoints.write_llama(tmp_path / "tiny", rope_parameters=LONG)).info
+    assert info.alone_because.startswith("a pass's longest position sets its rotary frequencies")
+    assert not info.is_fused
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rope_type": "default", "rope_theta": 1e4},
+        {**LONG, "original_max_position_embeddings": CONTEXT_LENGTH},
+        {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+    ],
+)
+def test_frequencies_that_stay_over_the_whole_context_may_be_shared(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    checkpoint = checkpoints.load(checkpoints.write_llama(tmp_path / "tiny", rope_parameters=parameters))
+    assert (checkpoint.info.alone_because, checkpoint.info.is_fused) == ("", True)
+    rotary = checkpoint.network.model.rotary_emb
+    short, long = (rotary(torch.zeros(1), torch.tensor([[0, 1, last]])) for last in (2, CONTEXT_LENGTH - 1))
+    assert torch.equal(short[0][0, :2], long[0][0, :2]), "a neighbour at the end of the context changes nothing"
+
+
+def test_frequencies_of_one_type_of_layers_are_enough(tmp_path: Path) -> None:
+    """Gemma 3 has parameters for each type of layer."""
+    folder = FAMILIES["gemma3"].write(tmp_path / "tiny")
+    by_type = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": LONG}
+    config = Gemma3TextConfig.from_pretrained(folder)
+    assert not has_shifting_frequencies(config)
+    config.rope_parameters = by_type
+    assert has_shifting_frequencies(config)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,12 @@ from workers.seats import Seats
 def test_as_many_as_are_wanted_or_there_are() -> None:
     seats = Seats(4)
     assert [seats.take(3, within_s=30), seats.take(3, within_s=30)] == [3, 1]
+    assert seats.num_taken == 4
     seats.give_back(2)
+    assert seats.num_taken == 2
     assert seats.take(1, within_s=30) == 1
     assert seats.take(9, within_s=30) == 1
+    assert seats.num_taken == 4
 
 
 def test_who_finds_none_waits_for_the_first_that_is_given_back() -> None:
