@@ -52,7 +52,8 @@ class Page:
 
         async def answers() -> list[dict[str, Any]]:
             handlers = ExamineHandlers(self.parts)
-            async with asyncio.timeout(60), aclosing(handlers.replay(SimpleNamespace(run=self.branch.id))) as found:  # type: ignore[arg-type]
+            asked: Any = SimpleNamespace(run=self.branch.id, serial=1)
+            async with asyncio.timeout(60), aclosing(handlers.replay(asked)) as found:
                 return [shown async for shown in found]
 
         return asyncio.run(answers())[-1]
